@@ -1,0 +1,1 @@
+"""One agent: a causal language model, its tokenizer and its optimiser."""

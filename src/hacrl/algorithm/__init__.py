@@ -1,0 +1,1 @@
+"""The mathematics of HACPO: small pure functions over tensors."""

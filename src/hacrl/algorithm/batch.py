@@ -1,0 +1,34 @@
+"""The interface between a method's objective and the agent that runs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SourceData:
+    """What is known of a (micro-)batch of responses `s` besides the learner's own log-probs."""
+
+    source_mean_logp: Tensor
+    """[s] mean log-prob under the source's old policy."""
+    source_logps: Tensor
+    """[s, t] per-token log-probs under the old policy; 0 where unknown (peers' responses) or padded."""
+    advantage: Tensor
+    """[s]"""
+    own: Tensor
+    """[s] bool: drawn by the learner itself."""
+    omega: Tensor
+    """[s] omega[source, learner]; 1 for own responses."""
+
+
+class Objective(Protocol):
+    """A loss per response, unreduced: the caller averages over the mini-batch."""
+
+    def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
+        """`logps[s, t]` of the learner with gradient, `mask[s, t]` of real tokens -> loss[s].
+
+        `update` counts the optimiser updates already made in this step (stepwise clipping).
+        """

@@ -1,0 +1,1 @@
+"""Measurements behind `hacrl bench`: always side by side in one run."""

@@ -1,0 +1,1 @@
+"""The exchange of verified answers between agents."""

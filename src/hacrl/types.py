@@ -1,0 +1,126 @@
+"""What flows through a run: prompts, rollouts, trajectories, training rows. Frozen; stdlib only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+Message = Mapping[str, str]
+"""One chat message: `role` and `content`, as in TRL's conversational format."""
+
+FinishReason = Literal["stop", "length"]
+"""`stop`: the response ends with the source's EOS token. `length`: it was cut at the token limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A question with a checkable answer."""
+
+    id: str
+    text: str | tuple[Message, ...]
+    """Plain text, or chat messages."""
+    kind: str = ""
+    """The kind of question, for statistics by kind ("sort", "algebra", ...)."""
+    columns: Mapping[str, Any] = field(default_factory=dict)
+    """Every other column of the data set, passed on to the reward functions; `answer` by convention."""
+
+    @property
+    def is_chat(self) -> bool:
+        """Whether the prompt is a list of chat messages."""
+        return not isinstance(self.text, str)
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One sampled response in the tokens of the agent that drew it."""
+
+    prompt_id: str
+    sample: int
+    text: str
+    """The response decoded without special tokens."""
+    token_ids: tuple[int, ...]
+    """All sampled tokens; the last one is an EOS exactly when `finish_reason` is "stop"."""
+    token_logps: tuple[float, ...]
+    """Log-probability of each sampled token under the sampling policy at temperature 1."""
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """A verified response on its way from the agent that found it to every agent that learns from it."""
+
+    step: int
+    prompt_id: str
+    source: str
+    """Name of the agent that drew it."""
+    sample: int
+    fingerprint: str
+    """Fingerprint of the source's weights when it was drawn."""
+    text: str
+    reward: float | None
+    """None: the verifier could not score it. Such a sample is masked, never counted as 0."""
+    finish_reason: FinishReason
+    token_ids: tuple[int, ...]
+    """The source's own tokens: only the source itself learns from these; peers re-encode `text`."""
+    token_logps: tuple[float, ...]
+
+    @property
+    def id(self) -> str:
+        """Unique within a run."""
+        return f"{self.step}/{self.prompt_id}/{self.source}/{self.sample}"
+
+    @property
+    def exchanged_logps(self) -> tuple[float, ...]:
+        """The log-probs peers compare with: without a trailing EOS, unless the response is only that."""
+        ends_with_eos = self.finish_reason == "stop" and len(self.token_logps) > 1
+        return self.token_logps[:-1] if ends_with_eos else self.token_logps
+
+    @property
+    def logp_sum(self) -> float:
+        """Sum of the exchanged log-probs."""
+        return sum(self.exchanged_logps)
+
+    @property
+    def logp_count(self) -> int:
+        """Number of exchanged log-probs."""
+        return len(self.exchanged_logps)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRow:
+    """One response as one learner trains on it: everything its update needs, in the learner's tokens."""
+
+    prompt_id: str
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    source: str
+    own: bool
+    source_mean_logp: float
+    """Mean log-prob under the source's old policy, in the unit the length normalisation asks for."""
+    source_logps: tuple[float, ...]
+    """Per-token log-probs under the old policy: own responses only (empty for peers' responses)."""
+    advantage: float
+    omega: float
+    """omega[source, learner], the capability discrepancy coefficient; 1 for own responses."""
+
+
+MiniBatch = tuple[TrainingRow, ...]
+"""The rows of one optimiser update."""
+
+
+class Encoder(Protocol):
+    """How one agent writes prompts and responses in its own tokens."""
+
+    @property
+    def eos_id(self) -> int:
+        """The token that ends this agent's responses."""
+
+    def encode_prompt(self, prompt: Prompt) -> tuple[int, ...]:
+        """The prompt with chat template and exactly one BOS, as the agent sees it when sampling."""
+
+    def encode_response(self, text: str) -> tuple[int, ...]:
+        """A response's text without EOS; special-token look-alikes stay plain text."""
+
+    def decode_response(self, token_ids: Sequence[int]) -> str:
+        """The text of a response, special tokens left out."""
