@@ -1,0 +1,30 @@
+"""What every data source becomes: prompts to train on, prompts to test on, and how answers are scored."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hacrl.types import Prompt
+
+
+class TaskError(ValueError):
+    """A task that cannot be used; the message names the file or setting, the reason and the fix."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Prompts with checkable answers; the gold answer is `Prompt.columns["answer"]`."""
+
+    name: str
+    train: Sequence[Prompt]
+    test: Sequence[Prompt]
+    verifier: str
+    """Name of the built-in verifier that scores a response."""
+    test_samples: int = 1
+    """Responses per test prompt, of which the best counts: 1 is avg@1, k is best@k."""
+
+    @property
+    def protocol(self) -> str:
+        """How test accuracy is reported: "avg@1" or "best@k"."""
+        return "avg@1" if self.test_samples == 1 else f"best@{self.test_samples}"
