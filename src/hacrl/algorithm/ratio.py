@@ -1,0 +1,59 @@
+"""The sequence ratio between learner and source, and the stepwise window (paper, Sections 3.3 and 3.4)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hacrl.algorithm.checks import check_count, check_number
+
+LOG_RATIO_BOUND = 20.0
+"""Log-ratios are cut here before exp. A ratio of e^20 is far outside every window; nothing overflows."""
+
+
+@dataclass(frozen=True, slots=True)
+class HacpoParams:
+    """The settings of HACPO; the defaults are the paper's."""
+
+    clip_low: float = 3e-4
+    """Own responses: GSPO's clip below 1."""
+    clip_high: float = 4e-4
+    """Own responses: GSPO's clip above 1."""
+    delta: float = 0.2
+    """Peers' responses: the window is [1 - delta, 1] at the first update of a step ..."""
+    delta_step: float = 0.025
+    """... and its lower bound rises by this much with every update (mechanism 4)."""
+    alpha: float = 1.0
+    """Exponent of the stop-gradient weight (mechanism 3); 0 switches it off."""
+    window: bool = True
+    """False: no window of their own for peers; their ratio is clipped by GSPO's rule like one's own."""
+
+    def __post_init__(self) -> None:
+        check_number("clip_low", self.clip_low, low=0.0, high=1.0)
+        check_number("clip_high", self.clip_high, low=0.0)
+        check_number("delta", self.delta, low=0.0, high=1.0)
+        check_number("delta_step", self.delta_step, low=0.0, high=1.0)
+        check_number("alpha", self.alpha, low=0.0, high=10.0)
+
+
+def window_lower(update: int, params: HacpoParams) -> float:
+    """Lower bound of the peers' window after `update` optimiser updates in this step."""
+    check_count("update", update)
+    return min(1.0, 1.0 - params.delta + update * params.delta_step)
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Mean over the real tokens of each row. Padding may hold anything, NaN included."""
+    return torch.where(mask, values, 0.0).sum(-1) / mask.sum(-1)
+
+
+def bounded(log_ratio: Tensor) -> Tensor:
+    """Cut a log-ratio at +-LOG_RATIO_BOUND; beyond it there is no gradient."""
+    return log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+
+
+def sequence_ratio(logps: Tensor, mask: Tensor, source_mean_logp: Tensor) -> Tensor:
+    """s = exp(mean_logp_learner - mean_logp_source_old): the geometric mean over tokens."""
+    return bounded(masked_mean(logps, mask) - source_mean_logp).exp()
