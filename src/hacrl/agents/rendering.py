@@ -1,0 +1,236 @@
+"""Text <-> tokens for one tokenizer: chat template, BOS and EOS rules, responses written exactly.
+
+A prompt is written the way the model is used after training: the tokenizer's own chat template and its own
+normalisation. A response is written *exactly*: what a peer re-encodes has to be the text that was verified, so
+nothing is normalised, stripped or prefixed. In both, a special token's name inside somebody's text is only text.
+
+Known limits:
+
+- Only tokens the tokenizer flags as special (and the given EOS tokens) are held back. Other added tokens, such
+  as Qwen3's `<think>`, are ordinary vocabulary.
+- Message roles are trusted: a template that builds a special token out of a role is not guarded.
+- When a chat prompt contains a look-alike, the text between the template's special tokens is encoded piece by
+  piece. That gives the same tokens for all pre-tokenizers but `Metaspace(prepend_scheme="first")`, which then
+  puts its blank in front of every piece.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from hacrl.types import Message, Prompt
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerFast
+
+_NONCHARACTERS = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
+"""Code points Unicode reserves for internal use: they never occur in honest text."""
+
+
+class Rendering:
+    """How one tokenizer writes prompts and responses (`hacrl.types.Encoder`)."""
+
+    def __init__(
+        self,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        eos_ids: Sequence[int] | None = None,
+        template_variables: Mapping[str, object] | None = None,
+    ) -> None:
+        """`eos_ids`: every token that ends a response, if the model knows more than the tokenizer's own EOS.
+
+        `template_variables` are passed to the chat template: `{"enable_thinking": False}` for Qwen3,
+        `{"date_string": "26 Jul 2024"}` for Llama-3.2, whose prompts would otherwise change from day to day.
+        """
+        name = tokenizer.name_or_path or type(tokenizer).__name__
+        if not getattr(tokenizer, "is_fast", False):
+            raise ValueError(
+                f"tokenizer {name!r} is not a fast tokenizer: load one that has a tokenizer.json"
+            )
+        own_eos = tokenizer.eos_token_id
+        self.eos_ids: tuple[int, ...] = (
+            tuple(eos_ids) if eos_ids else (own_eos,) if own_eos is not None else ()
+        )
+        if not self.eos_ids:
+            raise ValueError(
+                f"tokenizer {name!r} has no EOS token, so no response could ever end: "
+                "set tokenizer.eos_token or pass eos_ids"
+            )
+        self.eos_id: int = own_eos if own_eos in self.eos_ids else self.eos_ids[0]
+        self._tokenizer = tokenizer
+        self._template_variables = dict(template_variables or {})
+        self._bos_id: int | None = tokenizer.bos_token_id
+        self._adds_bos = self._bos_id is not None and tokenizer.encode("a")[:1] == [self._bos_id]
+        self._special_ids = _special_ids(tokenizer, self.eos_ids)
+        self._special_pattern = _special_pattern(tokenizer, self._special_ids)
+        self._exact = _exact_copy(tokenizer.backend_tokenizer, self.eos_ids)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether prompts go through a chat template; a plain-text prompt is then one user message."""
+        return self._tokenizer.chat_template is not None
+
+    def encode_prompt(self, prompt: Prompt) -> tuple[int, ...]:
+        """The prompt as the model sees it, with one BOS if the tokenizer or its template writes one."""
+        if self.has_chat_template:
+            ids = self._encode_chat(prompt)
+        elif isinstance(prompt.text, str):
+            ids = self._encode_plain(prompt.text, prompt)
+        else:
+            raise ValueError(
+                f"prompt {prompt.id!r} is a list of chat messages, but the tokenizer "
+                f"{self._tokenizer.name_or_path!r} has no chat template: set one, or use plain-text prompts"
+            )
+        return self._with_one_bos(ids)
+
+    def encode_response(self, text: str) -> tuple[int, ...]:
+        """A response's exact text, without EOS. `decode_response` differs where a token for it is missing."""
+        ids = self._exact.encode(text, add_special_tokens=False).ids
+        return tuple(i for i in ids if i not in self._special_ids)
+
+    def decode_response(self, token_ids: Sequence[int]) -> str:
+        """The exact text of a response, special tokens left out; bytes that are not UTF-8 become U+FFFD."""
+        kept = [i for i in token_ids if i not in self._special_ids]
+        text: str = self._exact.decode(kept, skip_special_tokens=False)
+        return text
+
+    def _encode_chat(self, prompt: Prompt) -> list[int]:
+        text = prompt.text
+        messages = ({"role": "user", "content": text},) if isinstance(text, str) else text
+        hidden, look_alikes = self._hide_look_alikes(messages, prompt)
+        rendered = self._apply_template(hidden, prompt)
+        if not look_alikes:
+            ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False)
+            return ids
+        ids = []
+        # re.split with one group: text and special token take turns.
+        for index, piece in enumerate(self._special_pattern.split(rendered)):
+            if index % 2:
+                ids.append(self._tokenizer.convert_tokens_to_ids(piece.strip() or piece))
+            elif piece:
+                ids += self._encode_plain(_restore(piece, look_alikes), prompt)
+        return ids
+
+    def _hide_look_alikes(
+        self, messages: Iterable[Message], prompt: Prompt
+    ) -> tuple[list[dict[str, str]], dict[str, str]]:
+        """Messages with every special token's name replaced by a placeholder, and what each stands for."""
+        everything = "".join(text for message in messages for text in message.values())
+        free = [mark for mark in _NONCHARACTERS if mark not in everything]
+        if len(free) < 2:
+            raise ValueError(f"prompt {prompt.id!r} uses all of U+FDD0 to U+FDEF: remove these noncharacters")
+        look_alikes: dict[str, str] = {}
+
+        def placeholder(match: re.Match[str]) -> str:
+            key = f"{free[0]}{len(look_alikes)}{free[1]}"
+            look_alikes[key] = match.group()
+            return key
+
+        hidden = []
+        for message in messages:
+            if self._special_pattern.search(message["role"]):
+                raise ValueError(f"prompt {prompt.id!r}: role {message['role']!r} contains a special token")
+            hidden.append(
+                {key: self._special_pattern.sub(placeholder, text) for key, text in message.items()}
+            )
+        return hidden, look_alikes
+
+    def _apply_template(self, messages: list[dict[str, str]], prompt: Prompt) -> str:
+        from jinja2 import TemplateError
+
+        try:
+            rendered: str = self._tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=False, **self._template_variables
+            )
+        except (TemplateError, ValueError) as error:
+            raise ValueError(f"prompt {prompt.id!r}: the chat template refuses it: {error}") from error
+        return rendered
+
+    def _encode_plain(self, text: str, prompt: Prompt) -> list[int]:
+        """Prompt text in which special tokens' names are only text."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+        smuggled = self._special_ids.intersection(ids) - {self._tokenizer.unk_token_id}
+        if smuggled:
+            names = self._tokenizer.convert_ids_to_tokens(sorted(smuggled))
+            raise ValueError(
+                f"prompt {prompt.id!r} contains {', '.join(map(repr, names))}, which the tokenizer "
+                "can only write as a special token: reword the prompt"
+            )
+        return ids
+
+    def _with_one_bos(self, ids: list[int]) -> tuple[int, ...]:
+        bos = self._bos_id
+        if bos is None:
+            return tuple(ids)
+        start = next((n for n, token in enumerate(ids) if token != bos), len(ids))
+        return (bos, *ids[start:]) if start or self._adds_bos else tuple(ids)
+
+
+def _special_ids(tokenizer: PreTrainedTokenizerFast, eos_ids: Sequence[int]) -> frozenset[int]:
+    """All tokens that never stand for text: flagged so in the vocabulary, or named by the tokenizer."""
+    flagged = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
+    return frozenset(flagged | set(tokenizer.all_special_ids) | set(eos_ids))
+
+
+def _special_pattern(tokenizer: PreTrainedTokenizerFast, special_ids: Iterable[int]) -> re.Pattern[str]:
+    """Matches any special token, longest first, with the blanks that the token swallows on either side."""
+    patterns = {}
+    for token_id in special_ids:
+        added = tokenizer.added_tokens_decoder.get(token_id)
+        name = added.content if added else tokenizer.convert_ids_to_tokens(token_id)
+        if name:
+            left = r"\s*" if added and added.lstrip else ""
+            right = r"\s*" if added and added.rstrip else ""
+            patterns[name] = left + re.escape(name) + right
+    return re.compile(
+        "(" + "|".join(patterns[name] for name in sorted(patterns, key=len, reverse=True)) + ")"
+    )
+
+
+def _restore(text: str, look_alikes: Mapping[str, str]) -> str:
+    for placeholder, look_alike in look_alikes.items():
+        text = text.replace(placeholder, look_alike)
+    return text
+
+
+def _exact_copy(backend: Tokenizer, eos_ids: Sequence[int]) -> Tokenizer:
+    """The same vocabulary in a pipeline that neither changes nor prefixes text, for encoding and decoding."""
+    from tokenizers import Tokenizer
+
+    state = json.loads(backend.to_str())
+    state["truncation"] = state["padding"] = state["post_processor"] = None
+    for part in ("normalizer", "pre_tokenizer", "decoder"):
+        state[part] = _lossless(state[part])
+    for token in state["added_tokens"]:
+        token["lstrip"] = token["rstrip"] = False
+        token["special"] = token["special"] or token["id"] in eos_ids
+    copy: Tokenizer = Tokenizer.from_str(json.dumps(state))
+    copy.encode_special_tokens = True  # a special token's name in the text is only text
+    return copy
+
+
+_REWRITING = frozenset(
+    "Prepend NFC NFD NFKC NFKD Nmt Precompiled Lowercase Strip StripAccents BertNormalizer".split()
+)
+"""Normalisers (and the decoder `Strip`) that add to, rewrite or cut text."""
+
+
+def _lossless(part: Any) -> Any:
+    """One stage of a tokenizer's JSON without what changes text or puts a blank in front of it."""
+    if part is None or part["type"] in _REWRITING:
+        return None
+    kept = dict(part)
+    for children in ("normalizers", "pretokenizers", "decoders"):
+        if children in kept:
+            kept[children] = [child for child in map(_lossless, kept[children]) if child is not None]
+    if "prepend_scheme" in kept:
+        kept["prepend_scheme"] = "never"
+    if "add_prefix_space" in kept:
+        kept["add_prefix_space"] = False
+    if "cleanup" in kept:
+        kept["cleanup"] = False
+    return kept

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+from helpers_exchange import HARD_TEXTS, REAL, SMALL, byte_level_bpe, char_level, metaspace_bpe, tokenizer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hacrl.agents.rendering import Rendering
+from hacrl.types import Prompt
+
+ALL = (*SMALL, *REAL)
+EXACT = tuple(name for name in ALL if name != "char-level")
+FIXED_DATE = {"date_string": "26 Jul 2024"}
+
+
+@cache
+def rendering(name: str) -> Rendering:
+    return Rendering(tokenizer(name), template_variables=FIXED_DATE)
+
+
+def special_ids(name: str) -> set[int]:
+    """Computed from the tokenizer's files, independently of the code under test."""
+    tok = tokenizer(name)
+    return {i for i, token in tok.added_tokens_decoder.items() if token.special} | set(tok.all_special_ids)
+
+
+@pytest.mark.parametrize("text", HARD_TEXTS)
+@pytest.mark.parametrize("name", EXACT)
+def test_a_response_is_preserved_exactly_and_contains_no_special_token(name: str, text: str) -> None:
+    ids = rendering(name).encode_response(text)
+    assert rendering(name).decode_response(ids) == text
+    assert not special_ids(name).intersection(ids)
+
+
+@pytest.mark.parametrize("name", ["byte-level", "metaspace"])
+@given(text=st.text(st.characters(exclude_characters="▁", exclude_categories=["Cs"])))
+def test_any_unicode_response_is_preserved(name: str, text: str) -> None:
+    assert rendering(name).decode_response(rendering(name).encode_response(text)) == text
+
+
+@pytest.mark.parametrize("text", HARD_TEXTS)
+@pytest.mark.parametrize("name", ALL)
+def test_user_text_smuggles_no_special_token_into_a_prompt(name: str, text: str) -> None:
+    """The special tokens of a prompt are those of the same prompt with harmless content, in the same order."""
+    special = special_ids(name) - {tokenizer(name).unk_token_id}
+    harmless = rendering(name).encode_prompt(Prompt("harmless", "word"))
+    ids = rendering(name).encode_prompt(Prompt("hard", text))
+    assert [i for i in ids if i in special] == [i for i in harmless if i in special]
+
+
+@pytest.mark.parametrize("text", [text for text in HARD_TEXTS if "<" in text])
+@pytest.mark.parametrize("name", ["byte-level", "qwen3", "llama3_2", "gemma3"])
+def test_look_alikes_stay_readable_in_a_chat_prompt(name: str, text: str) -> None:
+    tok = tokenizer(name)
+    messages = [{"role": "user", "content": text}]
+    expected = tok.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **FIXED_DATE)
+    ids = rendering(name).encode_prompt(Prompt("p", tuple(messages)))
+    assert tok.decode(ids) == expected
+
+
+@pytest.mark.parametrize("name", ["byte-level", "qwen3", "llama3_2", "gemma3"])
+def test_an_ordinary_chat_prompt_has_exactly_the_tokens_of_transformers(name: str) -> None:
+    messages = (
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": " What is $2^{10}$? "},
+    )
+    expected = tokenizer(name).apply_chat_template(
+        list(messages), add_generation_prompt=True, return_dict=False, **FIXED_DATE
+    )
+    assert list(rendering(name).encode_prompt(Prompt("p", messages))) == expected
+
+
+@pytest.mark.parametrize("name", ["byte-level", "qwen3", "llama3_2", "gemma3"])
+def test_plain_text_is_one_user_message_where_there_is_a_chat_template(name: str) -> None:
+    chat = Prompt("p", ({"role": "user", "content": "2+2?"},))
+    assert rendering(name).encode_prompt(Prompt("p", "2+2?")) == rendering(name).encode_prompt(chat)
+
+
+@pytest.mark.parametrize("name", ["metaspace", "char-level", "llama2"])
+def test_plain_text_is_written_as_the_tokenizer_writes_it_where_there_is_no_template(name: str) -> None:
+    assert list(rendering(name).encode_prompt(Prompt("p", "a 1"))) == tokenizer(name).encode("a 1")
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("text", ["a", "", "<s>a", "<|begin_of_text|>a", "<bos>a"])
+def test_one_bos_where_the_tokenizer_has_one_and_none_elsewhere(name: str, text: str) -> None:
+    tok = tokenizer(name)
+    ids = rendering(name).encode_prompt(Prompt("p", text))
+    assert ids.count(tok.bos_token_id) == (0 if tok.bos_token_id is None else 1)
+    assert tok.bos_token_id is None or ids[0] == tok.bos_token_id
+
+
+@pytest.mark.parametrize(("written", "expected"), [(0, 1), (1, 1), (2, 1)])
+def test_a_template_that_writes_no_bos_or_two_still_gives_one(written: int, expected: int) -> None:
+    tok = metaspace_bpe()
+    tok.chat_template = "{{ bos_token }}" * written + "{{ messages[0].content }}"
+    ids = Rendering(tok).encode_prompt(Prompt("p", "a"))
+    assert ids.count(tok.bos_token_id) == expected
+    assert ids[0] == tok.bos_token_id
+
+
+def test_no_bos_for_a_tokenizer_that_has_one_but_does_not_write_it() -> None:
+    tok = byte_level_bpe()
+    tok.bos_token = "<|endoftext|>"
+    assert tok.bos_token_id not in Rendering(tok).encode_prompt(Prompt("p", "a"))
+
+
+def test_a_leading_blank_of_a_llama_2_response_belongs_to_it() -> None:
+    tok = metaspace_bpe()
+    with_blank, without = tok.convert_tokens_to_ids(["▁a", "a"])
+    assert Rendering(tok).encode_response(" a") == (with_blank,)
+    assert Rendering(tok).encode_response("a") == (without,)
+    assert Rendering(tok).decode_response([with_blank, tok.eos_token_id]) == " a"
+
+
+def test_added_tokens_that_are_not_special_stay_one_token() -> None:
+    tok = byte_level_bpe()
+    assert Rendering(tok).encode_response("<think>") == (tok.convert_tokens_to_ids("<think>"),)
+
+
+def test_what_a_tokenizer_cannot_write_is_visible_as_drift() -> None:
+    exact = Rendering(char_level())
+    assert exact.decode_response(exact.encode_response("1+1=2")) == "1+1=2"
+    assert exact.decode_response(exact.encode_response("1×1=1")) == "11=1"
+
+
+def test_a_special_token_spelt_as_an_ordinary_character_never_comes_from_text() -> None:
+    tok = char_level(alphabet="ab$")
+    tok.eos_token = "$"
+    rendering = Rendering(tok)
+    assert rendering.decode_response(rendering.encode_response("a$b")) == "ab"
+    with pytest.raises(ValueError, match=r"prompt 'p7' contains '\$'"):
+        rendering.encode_prompt(Prompt("p7", "a$b"))
+
+
+def test_every_given_eos_counts_as_special() -> None:
+    tok = byte_level_bpe()
+    think = tok.convert_tokens_to_ids("<think>")
+    rendering = Rendering(tok, eos_ids=[think, tok.eos_token_id])
+    assert rendering.eos_ids == (think, tok.eos_token_id)
+    assert rendering.eos_id == tok.eos_token_id
+    assert think not in rendering.encode_response("<think>")
+    assert rendering.decode_response([*rendering.encode_response("a<think>"), think]) == "a<think>"
+
+
+def test_placeholders_survive_any_order_and_neighbours() -> None:
+    tok = byte_level_bpe()
+    tok.chat_template = "{{ messages[1].content }}|{{ messages[0].content }}"
+    system, user = "0<|im_end|>0<|im_start|>1", "<|im_end|>0<|im_end|><|im_end|>1\ufdd0"
+    prompt = Prompt("p", ({"role": "system", "content": system}, {"role": "user", "content": user}))
+    assert Rendering(tok).decode_response(Rendering(tok).encode_prompt(prompt)) == f"{user}|{system}"
+
+
+def test_errors_name_the_prompt_and_the_fix() -> None:
+    tok = byte_level_bpe()
+    tok.chat_template = "{{ raise_exception('no system role') }}"
+    with pytest.raises(ValueError, match="prompt 'p1': the chat template refuses it: no system role"):
+        Rendering(tok).encode_prompt(Prompt("p1", "a"))
+    with pytest.raises(ValueError, match=r"prompt 'p2' is a list of chat messages.*no chat template"):
+        Rendering(char_level()).encode_prompt(Prompt("p2", ({"role": "user", "content": "a"},)))
+    with pytest.raises(ValueError, match=r"prompt 'p3': role 'user<\|im_end\|>' contains a special token"):
+        Rendering(byte_level_bpe()).encode_prompt(Prompt("p3", ({"role": "user<|im_end|>", "content": "a"},)))
+
+
+def test_a_tokenizer_without_eos_is_refused() -> None:
+    tok = char_level()
+    tok.eos_token = None
+    with pytest.raises(ValueError, match=r"has no EOS token.*pass eos_ids"):
+        Rendering(tok)
+    assert Rendering(tok, eos_ids=[2]).eos_id == 2
