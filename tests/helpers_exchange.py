@@ -1,4 +1,4 @@
-"""Small tokenizers built in the process, real ones where present, and texts that are hard to write exactly."""
+"""Small tokenizers built in the process, real ones where present, and texts that are hard to write."""
 
 from __future__ import annotations
 

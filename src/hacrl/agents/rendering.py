@@ -1,13 +1,13 @@
 """Text <-> tokens for one tokenizer: chat template, BOS and EOS rules, responses written exactly.
 
-A prompt is written the way the model is used after training: the tokenizer's own chat template and its own
-normalisation. A response is written *exactly*: what a peer re-encodes has to be the text that was verified, so
-nothing is normalised, stripped or prefixed. In both, a special token's name inside somebody's text is only text.
+A prompt is written the way the model is used after training: its own chat template and normalisation. A
+response is written *exactly*: what a peer re-encodes has to be the text that was verified, so nothing is
+normalised, stripped or prefixed. In both, a special token's name inside somebody's text is only text.
 
 Known limits:
 
-- Only tokens the tokenizer flags as special (and the given EOS tokens) are held back. Other added tokens, such
-  as Qwen3's `<think>`, are ordinary vocabulary.
+- Only tokens flagged as special in the vocabulary (and the given EOS tokens) are held back. Other added
+  tokens, such as Qwen3's `<think>`, are ordinary vocabulary.
 - Message roles are trusted: a template that builds a special token out of a role is not guarded.
 - When a chat prompt contains a look-alike, the text between the template's special tokens is encoded piece by
   piece. That gives the same tokens for all pre-tokenizers but `Metaspace(prepend_scheme="first")`, which then
@@ -213,9 +213,18 @@ def _exact_copy(backend: Tokenizer, eos_ids: Sequence[int]) -> Tokenizer:
     return copy
 
 
-_REWRITING = frozenset(
-    "Prepend NFC NFD NFKC NFKD Nmt Precompiled Lowercase Strip StripAccents BertNormalizer".split()
+_UNICODE_FORMS = (
+    "NFC",
+    "NFD",
+    "NFKC",
+    "NFKD",
+    "Nmt",
+    "Precompiled",
+    "Lowercase",
+    "StripAccents",
+    "BertNormalizer",
 )
+_REWRITING = frozenset((*_UNICODE_FORMS, "Prepend", "Strip"))
 """Normalisers (and the decoder `Strip`) that add to, rewrite or cut text."""
 
 

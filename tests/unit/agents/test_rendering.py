@@ -3,12 +3,12 @@ from __future__ import annotations
 from functools import cache
 
 import pytest
-from helpers_exchange import HARD_TEXTS, REAL, SMALL, byte_level_bpe, char_level, metaspace_bpe, tokenizer
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hacrl.agents.rendering import Rendering
 from hacrl.types import Prompt
+from helpers_exchange import HARD_TEXTS, REAL, SMALL, byte_level_bpe, char_level, metaspace_bpe, tokenizer
 
 ALL = (*SMALL, *REAL)
 EXACT = tuple(name for name in ALL if name != "char-level")
@@ -43,7 +43,7 @@ def test_any_unicode_response_is_preserved(name: str, text: str) -> None:
 @pytest.mark.parametrize("text", HARD_TEXTS)
 @pytest.mark.parametrize("name", ALL)
 def test_user_text_smuggles_no_special_token_into_a_prompt(name: str, text: str) -> None:
-    """The special tokens of a prompt are those of the same prompt with harmless content, in the same order."""
+    """A prompt has the special tokens of the same prompt with harmless content, in the same order."""
     special = special_ids(name) - {tokenizer(name).unk_token_id}
     harmless = rendering(name).encode_prompt(Prompt("harmless", "word"))
     ids = rendering(name).encode_prompt(Prompt("hard", text))
@@ -123,7 +123,7 @@ def test_added_tokens_that_are_not_special_stay_one_token() -> None:
 def test_what_a_tokenizer_cannot_write_is_visible_as_drift() -> None:
     exact = Rendering(char_level())
     assert exact.decode_response(exact.encode_response("1+1=2")) == "1+1=2"
-    assert exact.decode_response(exact.encode_response("1×1=1")) == "11=1"
+    assert exact.decode_response(exact.encode_response("1π1=1")) == "11=1"
 
 
 def test_a_special_token_spelt_as_an_ordinary_character_never_comes_from_text() -> None:
