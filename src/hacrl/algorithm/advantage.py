@@ -35,11 +35,10 @@ def advantages(
     advantage 0); a baseline above `reward_max` cannot be an expected reward, and the learner's own mean
     for the prompt is used instead (the plain mean of everybody if the learner did not answer it).
     """
-    mask = torch.ones_like(rewards, dtype=torch.bool) if mask is None else mask
-    lengths = check_shapes(rewards=(rewards, "jbi"), omega=(omega, "kj"), mask=(mask, "jbi"))
+    mask = _scored(rewards, mask)
+    lengths = check_shapes(rewards=(rewards, "jbi"), omega=(omega, "kj"))
     if lengths["k"] != lengths["j"]:
         raise ValueError(f"omega: expected a square tensor [k, j], got shape {tuple(omega.shape)}")
-    mask = as_mask("mask", mask)
     check_number("epsilon", epsilon, low=0.0)
     check_number("reward_max", reward_max)
     # Always in float64: the tensors are tiny, and float32 would lose the sums of large rewards.
@@ -58,24 +57,30 @@ def advantages(
 
 
 def own_advantages(
-    rewards: Tensor, *, epsilon: float = 1e-6, reward_max: float = 1.0, mask: Tensor | None = None
+    rewards: Tensor, *, epsilon: float = 1e-6, mask: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Every agent by itself: the plain group advantage of GRPO and GSPO, in the layout of `advantages`.
 
     The entries of other agents' samples (j != k) are 0.
     """
-    mask = torch.ones_like(rewards, dtype=torch.bool) if mask is None else mask
-    lengths = check_shapes(rewards=(rewards, "jbi"), mask=(mask, "jbi"))
-    agents, prompts = lengths["j"], lengths["b"]
-    alone = torch.ones(1, 1)
+    mask = _scored(rewards, mask)
+    agents, prompts, _ = rewards.shape
+    alone = torch.ones(1, 1, device=rewards.device)
     # An agent's group for a prompt is a "prompt" of its own, answered by one agent.
     groups = rewards.reshape(1, agents * prompts, -1)
-    own, baseline = advantages(
-        groups, alone, epsilon=epsilon, reward_max=reward_max, mask=mask.reshape(groups.shape)
-    )
+    own, baseline = advantages(groups, alone, epsilon=epsilon, mask=mask.reshape(groups.shape))
     own = own.reshape(rewards.shape)
-    diagonal = torch.eye(agents, dtype=torch.bool)[:, :, None, None]
+    diagonal = torch.eye(agents, dtype=torch.bool, device=rewards.device)[:, :, None, None]
     return torch.where(diagonal, own[None], 0.0), baseline.reshape(agents, prompts)
+
+
+def _scored(rewards: Tensor, mask: Tensor | None) -> Tensor:
+    """mask[j, b, i] of the samples that count; all of them by default."""
+    check_shapes(rewards=(rewards, "jbi"))
+    if mask is None:
+        return torch.ones_like(rewards, dtype=torch.bool)
+    check_shapes(rewards=(rewards, "jbi"), mask=(mask, "jbi"))
+    return as_mask("mask", mask)
 
 
 def _baseline(reward: Tensor, omega: Tensor, mask: Tensor, reward_max: float) -> Tensor:

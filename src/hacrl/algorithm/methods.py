@@ -37,7 +37,7 @@ class Method:
     ) -> tuple[Tensor, Tensor]:
         """`rewards[j, b, i]` -> `(advantages[k, j, b, i], baseline[k, b])`."""
         if not self.shares:
-            return own_advantages(rewards, reward_max=reward_max, mask=mask)
+            return own_advantages(rewards, mask=mask)
         scale = omega if self.capability_baseline else torch.ones_like(omega)
         return advantages(rewards, scale, reward_max=reward_max, mask=mask)
 

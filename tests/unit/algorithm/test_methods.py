@@ -1,0 +1,113 @@
+"""Methods, ablations and diagnostics on numbers small enough to check by hand."""
+
+import pytest
+import torch
+
+from hacrl.algorithm import (
+    Capability,
+    HacpoParams,
+    effective_sample_size,
+    grpo,
+    gspo,
+    gspo_x2,
+    hacpo,
+    hacpo_loss,
+    naive,
+    peer_weights,
+    ratio_quantiles,
+    window_lower,
+    window_shares,
+)
+
+OMEGA = torch.tensor([[1.0, 0.5], [2.0, 1.0]])
+REWARDS = torch.tensor([[[0.0, 1.0]], [[1.0, 1.0]]])
+
+
+def peer_loss(params, update=0, log_ratio=-0.1):
+    """Loss and gradient of one peer's response of one token, advantage 1, omega 2."""
+    logps = torch.tensor([[-1.0 + log_ratio]], requires_grad=True)
+    one = torch.ones(1)
+    loss = hacpo_loss(
+        logps, one[:, None].bool(), -one, one, one.bool().logical_not(), 2 * one, update, params
+    )
+    (gradient,) = torch.autograd.grad(loss, logps)
+    return loss.item(), gradient.item()
+
+
+def test_each_mechanism_can_be_switched_off():
+    ratio = pytest.approx(-(2 * 0.904837418**2), rel=1e-6)
+    assert peer_loss(HacpoParams()) == (ratio, ratio)
+    no_exponent = hacpo(without=("exponent",)).objective.params
+    assert peer_loss(no_exponent) == (pytest.approx(-2 * 0.904837418, rel=1e-6),) * 2
+    # Four updates into the step the window has closed to [0.9, 1]; one more and 0.905 is outside.
+    assert peer_loss(HacpoParams(), update=4)[1] == ratio
+    assert peer_loss(HacpoParams(), update=5)[1] == 0.0
+    assert peer_loss(hacpo(without=("stepwise",)).objective.params, update=5)[1] == ratio
+    # Without a window GSPO's rule applies: min(sA, clip(s)A) lets a ratio below 1 through for A > 0.
+    no_window = hacpo(without=("clipping",)).objective.params
+    assert peer_loss(no_window, log_ratio=-0.5)[1] == pytest.approx(-2 * 0.60653066**2, rel=1e-6)
+    assert peer_loss(HacpoParams(), log_ratio=-0.5)[1] == 0.0
+    assert hacpo(without=("coefficient",)).coefficients(OMEGA).tolist() == [[1, 1], [1, 1]]
+    assert hacpo().coefficients(OMEGA).tolist() == [[1.0, 2.0], [0.5, 1.0]]
+    _, baseline = hacpo().advantages(REWARDS, OMEGA)
+    assert baseline.tolist() == [[0.5], [1.0]]  # agent 1: (2 * 1 + 1 + 1) / 4 = 1, not above reward_max
+    _, plain = hacpo(without=("capability_baseline",)).advantages(REWARDS, OMEGA)
+    assert plain.tolist() == [[0.75], [0.75]]
+
+
+def test_a_peer_is_never_up_weighted():
+    assert peer_loss(HacpoParams(), log_ratio=0.3) == (-2.0, -0.0)
+
+
+def test_isolated_methods_see_only_their_own_group():
+    for method in (gspo(), grpo(), gspo_x2()):
+        assert not method.shares
+        actual, baseline = method.advantages(REWARDS, OMEGA)
+        assert baseline.tolist() == [[0.5], [1.0]]
+        torch.testing.assert_close(actual[0, 0], torch.tensor([[-0.70710578, 0.70710578]]))
+        assert not actual[0, 1].any()
+        assert not actual[1].any()
+    assert [method.rollout_factor for method in (gspo(), gspo_x2(), naive())] == [1, 2, 1]
+    assert hacpo(without=("stepwise", "coefficient")).name == "hacpo-no_stepwise-no_coefficient"
+
+
+def test_the_fallback_of_a_learner_that_did_not_answer_is_the_plain_mean():
+    mask = torch.tensor([[[True, True]], [[False, False]]])
+    rewards = torch.tensor([[[0.0, 1.0]], [[0.0, 0.0]]])
+    high = torch.tensor([[1.0, 1.0], [10.0, 1.0]])
+    _, baseline = hacpo().advantages(rewards, high, mask=mask)
+    assert baseline.tolist() == [[0.5], [0.5]]
+
+
+def test_a_prompt_nobody_answered_has_baseline_zero():
+    actual, baseline = hacpo().advantages(REWARDS, OMEGA, mask=torch.zeros_like(REWARDS).bool())
+    assert not actual.any()
+    assert baseline.tolist() == [[0.0], [0.0]]
+
+
+def test_an_unscored_agent_keeps_its_window():
+    capability = Capability(2, window=2)
+    capability.update([0.2, 0.4])
+    capability.update([0.4, float("nan")], scored=torch.tensor([True, False]))
+    assert capability.estimates.tolist() == pytest.approx([0.3, 0.4])
+    assert Capability(2).omega.tolist() == [[1, 1], [1, 1]]
+
+
+def test_window_closes_at_the_stated_update():
+    lowers = [window_lower(update, HacpoParams()) for update in range(10)]
+    assert lowers == pytest.approx([0.8, 0.825, 0.85, 0.875, 0.9, 0.925, 0.95, 0.975, 1.0, 1.0])
+
+
+def test_diagnostics():
+    ratio = torch.tensor([0.5, 0.8, 0.9, 1.0, 1.1])
+    shares = window_shares(ratio, 0, HacpoParams())
+    assert (shares.inside, shares.below, shares.above) == pytest.approx((0.6, 0.2, 0.2))
+    weights = peer_weights(ratio, 2 * torch.ones(5), 0, HacpoParams())
+    torch.testing.assert_close(weights, torch.tensor([0.0, 1.28, 1.62, 2.0, 0.0]))
+    assert effective_sample_size(weights) == pytest.approx(4.9**2 / (1.28**2 + 1.62**2 + 4), rel=1e-6)
+    assert effective_sample_size(torch.tensor([3.0, 3.0, 3.0])) == pytest.approx(3.0)
+    assert effective_sample_size(torch.zeros(0)) == 0.0
+    assert ratio_quantiles(ratio, (0.0, 0.5, 1.0)).tolist() == pytest.approx([0.5, 0.9, 1.1])
+    assert ratio_quantiles(torch.zeros(0)).isnan().all()
+    empty = window_shares(torch.zeros(0), 0, HacpoParams())
+    assert (empty.inside, empty.below, empty.above) == (0, 0, 0)
