@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def _capability_table(capability: Capability) -> Table:
-    table = Table(title="Capability and omega[learner, source]", title_justify="left")
+    table = Table(title="Capability, and omega of learner over source", title_justify="left")
     table.add_column("learner")
     table.add_column("P_hat", justify="right")
     for source in AGENTS:
