@@ -1,0 +1,31 @@
+"""What can go wrong with an agent, each with a message that says what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+
+class AgentError(Exception):
+    """An agent cannot do what was asked of it; the message says why and what to change."""
+
+
+class NonFiniteLoss(AgentError):
+    """A loss or gradient is NaN or infinite. The weights have not been touched."""
+
+
+class OutOfMemory(AgentError):
+    """The device ran out of memory; the message names the settings to lower."""
+
+
+@contextmanager
+def naming_memory_settings(agent: str, doing: str, settings: str) -> Iterator[None]:
+    """Turn the device's out-of-memory error into one that names the settings to lower."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+            raise
+        raise OutOfMemory(f"agent {agent!r} ran out of memory while {doing}: lower {settings}") from error

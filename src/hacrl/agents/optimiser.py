@@ -1,0 +1,122 @@
+"""AdamW with clipping and a learning-rate schedule; its state is written as safetensors and JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from hacrl.agents.settings import Optimisation
+
+WEIGHTS_AND_MOMENTS = "training_state.safetensors"
+POSITION = "training_state.json"
+
+
+def learning_rate_factor(settings: Optimisation, update: int) -> float:
+    """Share of the peak learning rate at an update counted from 0: linear warm-up, then the schedule."""
+    if update < settings.warmup_updates:
+        return update / settings.warmup_updates
+    if settings.schedule == "constant":
+        return 1.0
+    assert settings.total_updates is not None
+    done = (update - settings.warmup_updates) / (settings.total_updates - settings.warmup_updates)
+    if settings.schedule == "linear":
+        return max(0.0, 1.0 - done)
+    return max(0.0, 0.5 * (1.0 + math.cos(math.pi * min(1.0, done))))
+
+
+class Optimiser:
+    """One agent's optimiser.
+
+    Weights in half precision get a master copy in fp32: their rounding would swallow a learning rate of 1e-6.
+    """
+
+    def __init__(self, parameters: Mapping[str, nn.Parameter], settings: Optimisation) -> None:
+        self._settings = settings
+        self._parameters = dict(parameters)
+        self._masters = {
+            name: parameter if parameter.dtype == torch.float32 else nn.Parameter(parameter.detach().float())
+            for name, parameter in self._parameters.items()
+        }
+        masters = list(self._masters.values())
+        fused = bool(masters) and masters[0].device.type in ("cpu", "cuda")
+        self._adamw = torch.optim.AdamW(
+            masters, settings.learning_rate, settings.betas, weight_decay=settings.weight_decay, fused=fused
+        )
+        self.updates = 0
+
+    @property
+    def learning_rate(self) -> float:
+        """What the next update uses."""
+        return self._settings.learning_rate * learning_rate_factor(self._settings, self.updates)
+
+    def gradient_norm(self) -> Tensor:
+        """Norm over all gradients, before clipping."""
+        gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
+        return nn.utils.get_total_norm(gradients)
+
+    def step(self, gradient_norm: Tensor) -> None:
+        """Clip the gradients to the maximal norm and update the weights."""
+        with_gradient = [p for p in self._parameters.values() if p.grad is not None]
+        nn.utils.clip_grads_with_norm_(with_gradient, self._settings.max_grad_norm, gradient_norm)
+        for name, parameter in self._parameters.items():
+            if self._masters[name] is not parameter and parameter.grad is not None:
+                self._masters[name].grad = parameter.grad.float()
+        for group in self._adamw.param_groups:
+            group["lr"] = self.learning_rate
+        self._adamw.step()
+        self._copy_masters()
+        self.discard_gradients()
+        self.updates += 1
+
+    def discard_gradients(self) -> None:
+        """Forget all gradients."""
+        for parameter in (*self._parameters.values(), *self._masters.values()):
+            parameter.grad = None
+
+    @torch.no_grad()
+    def _copy_masters(self) -> None:
+        for name, parameter in self._parameters.items():
+            if self._masters[name] is not parameter:
+                parameter.copy_(self._masters[name])
+
+    def save(self, directory: Path) -> None:
+        """Write weights, moments and the position in the schedule."""
+        tensors = {}
+        for name, master in self._masters.items():
+            tensors[f"weight/{name}"] = master.detach().contiguous()
+            for key, value in self._adamw.state.get(master, {}).items():
+                tensors[f"{key}/{name}"] = value.contiguous()
+        directory.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, directory / WEIGHTS_AND_MOMENTS)
+        (directory / POSITION).write_text(json.dumps({"updates": self.updates}) + "\n")
+
+    def load(self, directory: Path) -> None:
+        """Go on exactly where `save` was called."""
+        tensors = load_file(directory / WEIGHTS_AND_MOMENTS)
+        weights = {name for key, _, name in (entry.partition("/") for entry in tensors) if key == "weight"}
+        if weights != set(self._masters):
+            odd = sorted(weights ^ set(self._masters))
+            raise ValueError(
+                f"{directory / WEIGHTS_AND_MOMENTS} belongs to another model or to other LoRA settings: "
+                f"{len(odd)} weights are in one of the two only, {odd[0]!r} for example"
+            )
+        for name, master in self._masters.items():
+            with torch.no_grad():
+                master.copy_(tensors[f"weight/{name}"])
+            moments = {
+                key: tensors[f"{key}/{name}"]
+                for key in ("step", "exp_avg", "exp_avg_sq")
+                if f"{key}/{name}" in tensors
+            }
+            self._adamw.state[master] = {
+                key: value.to(master.device) if key != "step" or master.is_cuda else value
+                for key, value in moments.items()
+            }
+        self._copy_masters()
+        self.updates = int(json.loads((directory / POSITION).read_text())["updates"])

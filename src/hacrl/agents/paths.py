@@ -1,0 +1,117 @@
+"""Which way of running a model is used: the fastest whose log-probs agree with the plain forward."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from hacrl.agents.engine import Decoder, Row, Scorer
+from hacrl.agents.padded import PaddedScorer, RecomputingDecoder, checkpoint_activations
+from hacrl.agents.shared import CachedDecoder, SharedPrefixScorer
+
+Path = TypeVar("Path", Decoder, Scorer)
+_log = logging.getLogger(__name__)
+
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
+"""Largest difference of a token's log-prob from the plain forward's; half precision may differ by more."""
+HALF_PRECISION_TOLERANCE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """The chosen ways of decoding and of scoring, with their names for reports."""
+
+    decoder: Decoder
+    scorer: Scorer
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Class names by task."""
+        return {"decode": type(self.decoder).__name__, "train": type(self.scorer).__name__}
+
+
+def choose_paths(model: PreTrainedModel, gradient_checkpointing: bool = False) -> Paths:
+    """Try the fast paths on a few random tokens; keep the first that agrees with the plain forward."""
+    rows = _random_rows(model.config.get_text_config().vocab_size)
+    plain = PaddedScorer(model)
+    with torch.no_grad():
+        truth = plain.logps(rows)
+        decoders: list[Callable[[PreTrainedModel], Decoder]] = [CachedDecoder]
+        scorers: list[Callable[[PreTrainedModel], Scorer]] = [SharedPrefixScorer]
+        if gradient_checkpointing:
+            checkpoint_activations(model)
+            scorers = []
+        elif not _keeps_all_positions(model):
+            scorers = []
+        decoder = _first_agreeing(
+            model, decoders, RecomputingDecoder, lambda d: decoded_logps(d, rows, model), truth
+        )
+        scorer = _first_agreeing(model, scorers, PaddedScorer, lambda s: s.logps(rows), truth)
+    return Paths(decoder, scorer)
+
+
+def decoded_logps(decoder: Decoder, rows: list[Row], model: PreTrainedModel) -> Tensor:
+    """Log-probs [s, t] of given responses as a decoding session sees them; 0 where padded."""
+    prompts = list(dict.fromkeys(prompt for prompt, _ in rows))
+    prompt_of_row = torch.tensor([prompts.index(prompt) for prompt, _ in rows], device=model.device)
+    longest = max(len(response) for _, response in rows)
+    logps = torch.zeros(len(rows), longest, device=model.device)
+    logits, session = decoder.start(prompts, prompt_of_row)
+    alive = list(range(len(rows)))
+    for step in range(longest):
+        tokens = torch.tensor([rows[row][1][step] for row in alive], device=model.device)
+        logps[alive, step] = logits.float().log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
+        going = [n for n, row in enumerate(alive) if len(rows[row][1]) > step + 1]
+        if not going:
+            break
+        if len(going) < len(alive):
+            session.keep(torch.tensor(going, device=model.device))
+            alive, tokens = [alive[n] for n in going], tokens[going]
+        logits = session.advance(tokens)
+    return logps
+
+
+def _first_agreeing(
+    model: PreTrainedModel,
+    candidates: list[Callable[[PreTrainedModel], Path]],
+    fallback: Callable[[PreTrainedModel], Path],
+    logps: Callable[[Path], Tensor],
+    truth: Tensor,
+) -> Path:
+    tolerance = TOLERANCE.get(model.dtype, HALF_PRECISION_TOLERANCE)
+    for candidate in candidates:
+        try:
+            path = candidate(model)
+            difference = float((logps(path) - truth).abs().max())
+        except Exception as error:  # an architecture may refuse in any way; the next path is always right
+            _log.info("%s: not used (%s: %s)", candidate, type(error).__name__, error)
+            continue
+        if difference <= tolerance:
+            return path
+        _log.info("%s: not used (log-probs differ by %.2g from the plain forward)", candidate, difference)
+    return fallback(model)
+
+
+def _keeps_all_positions(model: PreTrainedModel) -> bool:
+    """Whether every layer caches keys and values of all positions (no sliding window, no other state)."""
+    config = model.config.get_text_config()
+    layer_types = getattr(config, "layer_types", None) or []
+    windowed = getattr(config, "sliding_window", None) if not layer_types else None
+    return all(kind == "full_attention" for kind in layer_types) and windowed is None
+
+
+def _random_rows(vocabulary: int) -> list[Row]:
+    """Three prompts of different lengths, responses of 1 to 7 tokens."""
+    generator = torch.Generator().manual_seed(0)
+
+    def tokens(length: int) -> tuple[int, ...]:
+        return tuple(torch.randint(vocabulary, (length,), generator=generator).tolist())
+
+    prompts = [tokens(3), tokens(9), tokens(6)]
+    return [(prompts[row % 3], tokens(length)) for row, length in enumerate((1, 7, 4, 5, 2, 7, 3))]

@@ -1,0 +1,244 @@
+"""What an agent can do: sample, score, update, save, load."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hacrl.agents import loading
+from hacrl.agents.engine import Row
+from hacrl.agents.errors import AgentError, naming_memory_settings
+from hacrl.agents.learner import Learner, UpdateReport, micro_batches
+from hacrl.agents.optimiser import Optimiser
+from hacrl.agents.paths import choose_paths
+from hacrl.agents.rendering import Rendering
+from hacrl.agents.sampler import Drawn, Job, draw
+from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
+from hacrl.agents.streams import Stream
+from hacrl.algorithm.batch import Objective
+from hacrl.types import MiniBatch, Prompt, Rollout
+
+
+class Policy:
+    """One agent: a causal language model, its tokenizer and its optimiser.
+
+    Dropout is always off, so that the policy that is updated is the policy that was sampled from.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        optimisation: Optimisation | None = None,
+        lora: LoraSettings | None = None,
+        template_variables: Mapping[str, object] | None = None,
+        seed: int = 0,
+    ) -> None:
+        """Use a model in memory as an agent; it is trained in place. `seed` initialises the LoRA adapters.
+
+        `template_variables` go to the chat template (see `Rendering`).
+        """
+        self.name = name
+        self.optimisation = optimisation or Optimisation()
+        self._tokenizer = tokenizer
+        self._whole: Any = loading.with_adapters(model, lora, seed) if lora else model
+        """What is saved: the model itself, or peft's wrapper around it."""
+        self._is_adapted = hasattr(self._whole, "disable_adapter")
+        self._model: PreTrainedModel = self._whole.get_base_model() if self._is_adapted else self._whole
+        self._model.eval()
+        loading.check_vocabulary(self._model, tokenizer, name)
+        eos_ids = loading.eos_ids(self._model, tokenizer)
+        if not eos_ids:
+            raise AgentError(
+                f"agent {name!r} has no EOS token, so no response could ever end: "
+                "set eos_token in the tokenizer or eos_token_id in generation_config.json"
+            )
+        self.encoder = Rendering(tokenizer, eos_ids=eos_ids, template_variables=template_variables)
+        self._paths = choose_paths(self._model, self.optimisation.gradient_checkpointing)
+        self._optimiser = Optimiser(self._trainable(), self.optimisation)
+        self._learner = Learner(
+            name,
+            self._paths.scorer,
+            self._optimiser,
+            self.optimisation.tokens_per_micro_batch,
+            self._model.device,
+        )
+        if self.optimisation.kl > 0:
+            self._reference = None if self._is_adapted else self._frozen_copy()
+            self._learner.add_kl(self.optimisation.kl, self._reference_logps)
+
+    @classmethod
+    def load(
+        cls,
+        name: str,
+        model: str | Path,
+        *,
+        device: str | torch.device = "cpu",
+        dtype: torch.dtype | None = None,
+        optimisation: Optimisation | None = None,
+        lora: LoraSettings | None = None,
+        template_variables: Mapping[str, object] | None = None,
+        seed: int = 0,
+    ) -> Policy:
+        """An agent from a `save_pretrained` directory or a hub id; fp32 on CPU, bf16 on GPU unless told."""
+        device = torch.device(device)
+        dtype = dtype or (torch.float32 if device.type == "cpu" else torch.bfloat16)
+        network, tokenizer = loading.load_model(model, device, dtype)
+        return cls(
+            name,
+            network,
+            tokenizer,
+            optimisation=optimisation,
+            lora=lora,
+            template_variables=template_variables,
+            seed=seed,
+        )
+
+    @property
+    def paths(self) -> dict[str, str]:
+        """Which implementation decodes and which one trains this model."""
+        return self._paths.names
+
+    def sample(self, prompts: Sequence[Prompt], samples: int, sampling: Sampling, seed: int) -> list[Rollout]:
+        """Draw `samples` responses to each prompt, in order of prompts, then samples.
+
+        Each response has its own random stream, a function of seed, agent, prompt and sample: neither the
+        batch it is decoded in nor the order of calls changes it, up to rounding. The log-probs are those of
+        the policy at temperature 1 without top-p, which is what training compares with.
+        """
+        encoded = [self.encoder.encode_prompt(prompt) for prompt in prompts]
+        jobs = []
+        for prompt, ids in zip(prompts, encoded, strict=True):
+            limit = min(sampling.max_new_tokens, self._room(prompt.id, len(ids)))
+            jobs += [Job(ids, Stream(seed, self.name, prompt.id, number), limit) for number in range(samples)]
+        drawn = self._draw(jobs, sampling)
+        return [
+            Rollout(
+                prompt_id=prompts[row // samples].id,
+                sample=row % samples,
+                text=self.encoder.decode_response(response.token_ids),
+                token_ids=response.token_ids,
+                token_logps=response.token_logps,
+                finish_reason="stop" if response.stopped else "length",
+            )
+            for row, response in enumerate(drawn)
+        ]
+
+    def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
+        """Log-prob of every response token of (prompt ids, response ids) pairs."""
+        self._check_rows(rows)
+        scores: list[tuple[float, ...]] = [()] * len(rows)
+        budget = self.optimisation.tokens_per_micro_batch
+        with self._naming_memory("scoring", "tokens_per_micro_batch"), torch.inference_mode():
+            for batch in micro_batches(rows, budget, self._paths.scorer.shares_prompts):
+                logps = self._paths.scorer.logps([rows[row] for row in batch]).tolist()
+                for row, values in zip(batch, logps, strict=True):
+                    scores[row] = tuple(values[: len(rows[row][1])])
+        return scores
+
+    def update(self, mini_batches: Sequence[MiniBatch], objective: Objective) -> list[UpdateReport]:
+        """One optimiser step per mini-batch that has rows; the objective is told how many came before."""
+        reports: list[UpdateReport] = []
+        for number, mini_batch in enumerate(mini_batches):
+            if not mini_batch:
+                continue
+            self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
+            with self._naming_memory("updating", "tokens_per_micro_batch (or set gradient_checkpointing)"):
+                reports.append(self._learner.update(mini_batch, objective, len(reports), number))
+        return reports
+
+    def save(self, directory: str | Path) -> None:
+        """Write model, tokenizer and generation config in `save_pretrained` form (with LoRA: the adapter)."""
+        self._whole.save_pretrained(directory, safe_serialization=True)
+        self._tokenizer.save_pretrained(directory)
+
+    def save_state(self, directory: str | Path) -> None:
+        """Write what training needs to go on exactly: trained weights, moments, schedule position."""
+        self._optimiser.save(Path(directory))
+
+    def load_state(self, directory: str | Path) -> None:
+        """Go on where `save_state` was called, on an agent made with the same model and settings."""
+        self._optimiser.load(Path(directory))
+
+    def fingerprint(self) -> str:
+        """16 hex digits that change exactly when a weight changes."""
+        digest = hashlib.blake2b(digest_size=8)
+        for name, parameter in self._model.named_parameters():
+            digest.update(name.encode())
+            digest.update(parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    def _draw(self, jobs: list[Job], sampling: Sampling) -> list[Drawn]:
+        """Decode at most `max_rows` responses at a time, prompts of similar length together."""
+        order = sorted(range(len(jobs)), key=lambda row: len(jobs[row].prompt))
+        drawn: dict[int, Drawn] = {}
+        with self._naming_memory("sampling", "max_rows or max_new_tokens"), torch.inference_mode():
+            for start in range(0, len(order), sampling.max_rows):
+                batch = order[start : start + sampling.max_rows]
+                responses = draw(
+                    [jobs[row] for row in batch],
+                    self._paths.decoder,
+                    sampling,
+                    self.encoder.eos_ids,
+                    self._model.device,
+                )
+                drawn.update(zip(batch, responses, strict=True))
+        if self._model.dtype == torch.float32 or not jobs:
+            return [drawn[row] for row in range(len(jobs))]
+        # In half precision decoding and training round differently: take the log-probs training will see.
+        scores = self.score([(job.prompt, drawn[row].token_ids) for row, job in enumerate(jobs)])
+        return [Drawn(drawn[row].token_ids, scores[row], drawn[row].stopped) for row in range(len(jobs))]
+
+    def _room(self, prompt_id: str, length: int) -> int:
+        """Tokens left for a response."""
+        limit = loading.context_length(self._model)
+        if length == 0:
+            raise AgentError(f"prompt {prompt_id!r} has no tokens: a response needs something to start from")
+        if limit is not None and length >= limit:
+            raise AgentError(
+                f"prompt {prompt_id!r} has {length} tokens, which leaves agent {self.name!r} no room to "
+                f"answer in its context of {limit} tokens: shorten or drop it"
+            )
+        return limit - length if limit is not None else 1 << 60
+
+    def _check_rows(self, rows: Sequence[Row]) -> None:
+        limit = loading.context_length(self._model)
+        for number, (prompt, response) in enumerate(rows):
+            if not prompt or not response:
+                raise AgentError(f"row {number}: {'response' if prompt else 'prompt'} has no tokens")
+            if limit is not None and len(prompt) + len(response) > limit:
+                raise AgentError(
+                    f"row {number}: {len(prompt)} prompt and {len(response)} response tokens do not fit the "
+                    f"context of {limit} tokens of agent {self.name!r}: drop the row or lower max_new_tokens"
+                )
+
+    def _trainable(self) -> dict[str, nn.Parameter]:
+        return {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+
+    def _frozen_copy(self) -> Any:
+        frozen = copy.deepcopy(self._model).requires_grad_(False)
+        return type(self._paths.scorer)(frozen)  # type: ignore[call-arg]
+
+    def _reference_logps(self, rows: Sequence[Row]) -> Tensor:
+        """Log-probs under the initial policy: a frozen copy, or the model with its adapters switched off."""
+        with torch.no_grad():
+            if self._reference is not None:
+                logps: Tensor = self._reference.logps(rows)
+                return logps
+            with self._whole.disable_adapter():
+                return self._paths.scorer.logps(rows)
+
+    @contextmanager
+    def _naming_memory(self, doing: str, settings: str) -> Iterator[None]:
+        with naming_memory_settings(self.name, doing, settings):
+            yield

@@ -1,0 +1,126 @@
+"""Drawing responses: one token per row and step, finished rows dropped, log-probs kept as they are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hacrl.agents.engine import Decoder, Tokens
+from hacrl.agents.settings import Sampling
+from hacrl.agents.streams import Stream
+
+COMPACT_BELOW = 0.8
+"""Finished rows are dropped from the batch when the unfinished ones are fewer than this share of it."""
+
+_DRAWS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One response to draw."""
+
+    prompt: Tokens
+    stream: Stream
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """One drawn response; `stopped` when its last token is an EOS."""
+
+    token_ids: Tokens
+    token_logps: tuple[float, ...]
+    stopped: bool
+
+
+def draw(
+    jobs: Sequence[Job], decoder: Decoder, sampling: Sampling, eos_ids: Sequence[int], device: torch.device
+) -> list[Drawn]:
+    """Decode all jobs side by side; jobs with the same prompt share its computation."""
+    prompts = list(dict.fromkeys(job.prompt for job in jobs))
+    index = {prompt: number for number, prompt in enumerate(prompts)}
+    prompt_of_row = torch.tensor([index[job.prompt] for job in jobs], device=device)
+    limits = torch.tensor([job.max_new_tokens for job in jobs], device=device)
+    eos = torch.tensor(eos_ids, device=device)
+    draws = _Uniforms([job.stream for job in jobs], device)
+
+    logits, session = decoder.start(prompts, prompt_of_row)
+    rows = torch.arange(len(jobs), device=device)
+    steps: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+    finished = torch.zeros(len(jobs), dtype=torch.bool, device=device)
+    for step in range(int(limits.max())):
+        tokens, logps = pick(logits, draws.at(step, rows), sampling)
+        steps.append((rows, finished, tokens, logps))
+        finished = finished | torch.isin(tokens, eos) | (limits <= step + 1)
+        going = len(rows) - int(finished.sum())
+        if going == 0:
+            break
+        if going < COMPACT_BELOW * len(rows):
+            kept = (~finished).nonzero().squeeze(1)
+            session.keep(kept)
+            rows, finished, tokens, limits = rows[kept], finished[kept], tokens[kept], limits[kept]
+        logits = session.advance(tokens)
+    return _collect(len(jobs), steps, set(eos_ids))
+
+
+def pick(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+    """One token per row of logits [rows, vocabulary] and its log-prob at temperature 1 and without top-p.
+
+    Inverse-CDF sampling: the first token whose cumulative probability exceeds the row's uniform number.
+    """
+    logps = logits.float().log_softmax(-1)
+    if sampling.greedy:
+        tokens = logps.argmax(-1)
+    else:
+        shape = logps if sampling.temperature == 1 else (logps / sampling.temperature).log_softmax(-1)
+        probabilities = shape.exp()
+        if sampling.top_p < 1:
+            probabilities = nucleus(probabilities, sampling.top_p)
+        cumulative = probabilities.cumsum(-1)
+        thresholds = uniforms[:, None] * cumulative[:, -1:]
+        tokens = torch.searchsorted(cumulative, thresholds, right=True).squeeze(1)
+    return tokens, logps.gather(1, tokens[:, None]).squeeze(1)
+
+
+def nucleus(probabilities: Tensor, top_p: float) -> Tensor:
+    """Zero all but the likeliest tokens that together reach `top_p`; the likeliest one always stays."""
+    ordered, order = probabilities.sort(-1, descending=True)
+    mass_before = ordered.cumsum(-1) - ordered
+    return torch.zeros_like(probabilities).scatter(-1, order, ordered * (mass_before < top_p))
+
+
+class _Uniforms:
+    """The rows' random numbers as tensors, fetched a few hundred steps at a time."""
+
+    def __init__(self, streams: Sequence[Stream], device: torch.device) -> None:
+        self._streams = streams
+        self._device = device
+        self._block = torch.empty(0)
+
+    def at(self, step: int, rows: Tensor) -> Tensor:
+        """The numbers of one step for the given rows; steps come in order."""
+        column = step % _DRAWS_AT_ONCE
+        if column == 0:
+            block = np.stack([stream.uniforms(_DRAWS_AT_ONCE) for stream in self._streams], axis=1)
+            self._block = torch.from_numpy(block).to(self._device)
+        return self._block[column][rows]
+
+
+def _collect(
+    count: int, steps: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]], eos_ids: set[int]
+) -> list[Drawn]:
+    token_ids: list[list[int]] = [[] for _ in range(count)]
+    token_logps: list[list[float]] = [[] for _ in range(count)]
+    for step in steps:
+        for row, finished, token, logp in zip(*(column.tolist() for column in step), strict=True):
+            if not finished:
+                token_ids[row].append(token)
+                token_logps[row].append(logp)
+    return [
+        Drawn(tuple(ids), tuple(logps), ids[-1] in eos_ids)
+        for ids, logps in zip(token_ids, token_logps, strict=True)
+    ]
