@@ -103,6 +103,8 @@ class TrainingRow:
     advantage: float
     omega: float
     """omega[source, learner], the capability discrepancy coefficient; 1 for own responses."""
+    length_scale: float = 1.0
+    """log-ratio = length_scale * (learner's mean log-prob - source_mean_logp); 1 where both are per token."""
 
 
 MiniBatch = tuple[TrainingRow, ...]
