@@ -211,6 +211,18 @@ def test_micro_batches_change_nothing(seed, update, params, cut):
     torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-12, atol=1e-12)
 
 
+@given(seeds, updates, params, st.floats(0.2, 3))
+def test_a_length_scale_raises_the_ratio_to_its_power(seed, update, params, scale):
+    """Scaling the log-ratio is the same as moving the source's mean so that the ratio becomes s^scale."""
+    logps, mask, source, *columns = random_responses(seed)
+    means = (logps * mask).sum(-1) / mask.sum(-1)
+    moved = means - scale * (means - source)
+    scales = torch.full_like(source, scale)
+    scaled = hacpo_loss(logps, mask, source, *columns, update, params, length_scale=scales)
+    expected = hacpo_loss(logps, mask, moved, *columns, update, params)
+    torch.testing.assert_close(scaled, expected, rtol=1e-9, atol=1e-12)
+
+
 @given(updates, params)
 def test_the_window_never_opens_within_a_step(update, params):
     assert window_lower(update, params) <= window_lower(update + 1, params) <= 1.0

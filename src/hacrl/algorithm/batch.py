@@ -22,6 +22,8 @@ class SourceData:
     """[s] bool: drawn by the learner itself."""
     omega: Tensor
     """[s] omega[source, learner]; 1 for own responses."""
+    length_scale: Tensor | None = None
+    """[s] factor on the log-ratio when the two means are to be compared in another unit; None: all 1."""
 
 
 class Objective(Protocol):

@@ -63,6 +63,7 @@ class HacpoObjective:
             data.omega,
             update,
             self.params,
+            length_scale=data.length_scale,
         )
 
 
@@ -75,7 +76,15 @@ class GspoObjective:
 
     def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
         """Loss[s]."""
-        return gspo_loss(logps, mask, data.source_mean_logp, data.advantage, self.clip_low, self.clip_high)
+        return gspo_loss(
+            logps,
+            mask,
+            data.source_mean_logp,
+            data.advantage,
+            self.clip_low,
+            self.clip_high,
+            length_scale=data.length_scale,
+        )
 
 
 @dataclass(frozen=True)

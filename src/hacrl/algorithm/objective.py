@@ -35,16 +35,20 @@ def hacpo_loss(
     omega: Tensor,
     update: int,
     params: HacpoParams,
+    *,
+    length_scale: Tensor | None = None,
 ) -> Tensor:
     """HACPO: GSPO on own responses, the capped and weighted ratio on peers' (paper, Eq. 12).
 
     `logps[s, t]` with gradient, `mask[s, t]`, everything else `[s]`; `omega[s]` is omega[source, learner];
-    `update` counts the optimiser updates already made in this step.
+    `update` counts the optimiser updates already made in this step; `length_scale` as in `sequence_ratio`.
     """
     check_shapes(logps=(logps, "st"), own=(own, "s"), omega=(omega, "s"))
     own, mask = as_mask("own", own), as_token_mask(mask)
-    own_loss = gspo_loss(logps, mask, source_mean_logp, advantage, params.clip_low, params.clip_high)
-    ratio = sequence_ratio(logps, mask, source_mean_logp)
+    own_loss = gspo_loss(
+        logps, mask, source_mean_logp, advantage, params.clip_low, params.clip_high, length_scale=length_scale
+    )
+    ratio = sequence_ratio(logps, mask, source_mean_logp, length_scale)
     if params.window:
         capped = ratio.clamp(window_lower(update, params), 1.0)  # mechanism 4: no gradient outside
         peer_loss = -capped * advantage
@@ -61,12 +65,14 @@ def gspo_loss(
     advantage: Tensor,
     clip_low: float = 3e-4,
     clip_high: float = 4e-4,
+    *,
+    length_scale: Tensor | None = None,
 ) -> Tensor:
     """GSPO (arXiv 2507.18071, Eq. 5): the clipped surrogate with one ratio per response."""
     check_shapes(logps=(logps, "st"), mask=(mask, "st"), source_mean_logp=(source_mean_logp, "s"))
     mask = as_token_mask(mask)
     check_finite("source_mean_logp", source_mean_logp)
-    ratio = sequence_ratio(logps, mask, source_mean_logp)
+    ratio = sequence_ratio(logps, mask, source_mean_logp, length_scale)
     return _clipped_surrogate(ratio, advantage, clip_low, clip_high)
 
 

@@ -54,6 +54,12 @@ def bounded(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
 
 
-def sequence_ratio(logps: Tensor, mask: Tensor, source_mean_logp: Tensor) -> Tensor:
-    """s = exp(mean_logp_learner - mean_logp_source_old): the geometric mean over tokens."""
-    return bounded(masked_mean(logps, mask) - source_mean_logp).exp()
+def sequence_ratio(
+    logps: Tensor, mask: Tensor, source_mean_logp: Tensor, length_scale: Tensor | None = None
+) -> Tensor:
+    """s = exp(mean_logp_learner - mean_logp_source_old): the geometric mean over tokens.
+
+    `length_scale[s]` multiplies the log-ratio, for means in another unit than the learner's tokens.
+    """
+    log_ratio = masked_mean(logps, mask) - source_mean_logp
+    return bounded(log_ratio if length_scale is None else log_ratio * length_scale).exp()
