@@ -1,0 +1,162 @@
+"""The checkpoints of a run: each whole or absent, saved in the background, the last good one found again."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import shutil
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from hacrl.checkpoint_folder import (
+    Checkpoint,
+    Contents,
+    Files,
+    check_contents,
+    folder_name,
+    read_folder,
+    read_manifest,
+    write_folder,
+)
+from hacrl.files import StorageError, make_directory, naming, sync_directory
+
+__all__ = ["Checkpoint", "CheckpointStore", "Contents"]
+
+_FOLDER = re.compile(r"step_(\d{8}|[1-9]\d{8,})")
+
+
+class CheckpointStore:
+    """Saves, finds and prunes checkpoints. One process at a time: the run directory's lock sees to it."""
+
+    def __init__(self, directory: Path, keep: int) -> None:
+        if keep < 1:
+            raise ValueError(f"keep: at least 1 checkpoint has to stay, got {keep}")
+        self.damaged: list[str] = []
+        """What the last `latest()` had to pass over, and why."""
+        self._passed_over: set[Path] = set()
+        self._directory = directory
+        self._keep = keep
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
+        self._pending: Future[None] | None = None
+
+    def save(
+        self, step: int, contents: Contents, *, score: float | None = None, background: bool = True
+    ) -> None:
+        """Write a checkpoint, then drop old ones: the last `keep` and the one with the highest score stay.
+
+        In the background the tensors must be the caller's own copies, left alone until the save is over.
+        Waits for the save before it and raises that one's error. A step that is there intact stays as it is.
+        """
+        files = check_contents(contents)
+        if step < 0:
+            raise ValueError(f"step: expected 0 or more, got {step}")
+        # A score that is no number cannot be compared: it counts as none.
+        score = float(score) if score is not None and math.isfinite(score) else None
+        self.wait()
+        if background:
+            self._pending = self._writer.submit(self._save, step, files, score)
+        else:
+            self._save(step, files, score)
+
+    def wait(self) -> None:
+        """Wait for a save in the background and raise its error if it failed."""
+        if self._pending is not None:
+            error = self._pending.exception()
+            self._pending = None
+            if error is not None:
+                raise error
+
+    def close(self) -> None:
+        """Finish the last save; none can follow."""
+        try:
+            self.wait()
+        finally:
+            self._writer.shutdown()
+
+    def latest(self) -> Checkpoint | None:
+        """The newest intact checkpoint, None if nothing was saved; `damaged` tells what was passed over."""
+        self.damaged, self._passed_over = [], set()
+        for _, folder in sorted(self._folders().items(), reverse=True):
+            try:
+                return read_folder(folder)
+            except StorageError as error:
+                if folder.exists():  # else a run that is going on has just dropped it
+                    self.damaged.append(str(error))
+                    self._passed_over.add(folder)
+        if self.damaged:
+            raise StorageError(
+                "no checkpoint is intact:\n" + "\n".join(f"  {reason}" for reason in self.damaged)
+            )
+        return None
+
+    def _folders(self) -> dict[int, Path]:
+        if not self._directory.exists():
+            return {}
+        with naming(self._directory, "read"):
+            matches = [(_FOLDER.fullmatch(path.name), path) for path in self._directory.iterdir()]
+        return {int(match[1]): path for match, path in matches if match}
+
+    def _save(self, step: int, files: Files, score: float | None) -> None:
+        make_directory(self._directory)
+        for leftover in self._directory.glob("step_*.tmp-*"):
+            _remove(leftover)
+        folder = self._directory / folder_name(step)
+        if folder.exists():
+            if _is_intact(folder):
+                return
+            _retire(folder)
+        aside = _aside(folder)
+        try:
+            write_folder(aside, step, score, files)
+            with naming(folder, "write"):
+                os.rename(aside, folder)
+        except BaseException:
+            shutil.rmtree(aside, ignore_errors=True)
+            raise
+        sync_directory(self._directory)
+        self._passed_over.discard(folder)
+        self._prune(step)
+
+    def _prune(self, newest: int) -> None:
+        # Damaged steps are being done again: their folders must not count among the last ones.
+        for folder in self._passed_over:
+            if folder.exists():
+                _retire(folder)
+        self._passed_over = set()
+        folders = self._folders()
+        scores = {step: score for step, path in folders.items() if (score := _score(path)) is not None}
+        best = max(scores, key=lambda step: (scores[step], step), default=newest)
+        for step in folders.keys() - {newest, best, *sorted(folders)[-self._keep :]}:
+            _retire(folders[step])
+
+
+def _is_intact(folder: Path) -> bool:
+    try:
+        read_folder(folder)
+    except StorageError:
+        return False
+    return True
+
+
+def _score(folder: Path) -> float | None:
+    try:
+        return read_manifest(folder).score
+    except StorageError:
+        return None
+
+
+def _aside(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.tmp-{os.getpid()}")
+
+
+def _retire(folder: Path) -> None:
+    """Remove a checkpoint; a kill half-way leaves a leftover, not what looks like a checkpoint."""
+    with naming(folder, "remove"):
+        os.rename(folder, _aside(folder))
+    _remove(_aside(folder))
+
+
+def _remove(leftover: Path) -> None:
+    with naming(leftover, "remove"):
+        shutil.rmtree(leftover)

@@ -1,0 +1,189 @@
+"""One checkpoint: a folder of JSON and safetensors files and a manifest with the digest of every file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from hacrl.files import StorageError, digest, naming, sync_directory, write_synced
+
+Contents = Mapping[str, Any]
+"""File name to content: `*.json` holds what JSON can say, `*.safetensors` named tensors."""
+
+Files = Mapping[str, bytes | Mapping[str, torch.Tensor]]
+"""Checked contents: JSON is encoded already, tensors are written as they are."""
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_NAME = re.compile(rf"(?:{_PART}/)*{_PART}\.(?:json|safetensors)")
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint on disk, with what its manifest promises."""
+
+    step: int
+    path: Path
+    score: float | None
+    files: Mapping[str, tuple[int, str]]
+    """Size in bytes and SHA-256 of every file."""
+
+    def names(self) -> tuple[str, ...]:
+        """The names of its contents."""
+        return tuple(sorted(self.files))
+
+    def json(self, name: str) -> Any:
+        """One JSON content."""
+        return _read_json(self._file(name))
+
+    def tensors(self, name: str) -> dict[str, torch.Tensor]:
+        """One safetensors content; anything else in its place (a pickle, say) is refused unread."""
+        path = self._file(name)
+        try:
+            with naming(path, "read"):
+                return load_file(path)
+        except SafetensorError as error:
+            raise StorageError(f"{path} is not a safetensors file: {error}") from error
+
+    def _file(self, name: str) -> Path:
+        if name not in self.files:
+            raise StorageError(f"{self.path} holds no {name!r}, only {', '.join(self.names())}")
+        return self.path / name
+
+
+def check_contents(contents: Contents) -> Files:
+    """Refuse bad names and contents early. JSON is encoded here, so later changes to it do not matter."""
+    return {name: _checked(name, content) for name, content in contents.items()}
+
+
+def _checked(name: str, content: Any) -> bytes | Mapping[str, torch.Tensor]:
+    if not _NAME.fullmatch(name) or name == MANIFEST:
+        raise ValueError(
+            f"{name!r} cannot be a file of a checkpoint: expected a relative path of letters, digits and '_.-', "
+            f"with '/' between folders, ending in .json or .safetensors, other than {MANIFEST}"
+        )
+    if name.endswith(".json"):
+        return _encode(name, content)
+    if not isinstance(content, Mapping) or not all(
+        isinstance(item, torch.Tensor) for item in content.values()
+    ):
+        raise TypeError(f"{name}: expected a dictionary of tensors, got {type(content).__name__}")
+    return content
+
+
+def _encode(name: str, content: Any) -> bytes:
+    if not _has_string_keys(content):
+        raise TypeError(f"{name}: JSON turns keys that are not strings into strings; convert them yourself")
+    try:
+        return json.dumps(content).encode()
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} cannot be written as JSON: {error}") from error
+
+
+def _has_string_keys(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _has_string_keys(item) for key, item in value.items())
+    return all(map(_has_string_keys, value)) if isinstance(value, list | tuple) else True
+
+
+def write_folder(folder: Path, step: int, score: float | None, files: Files) -> None:
+    """Write a whole checkpoint, manifest last, and wait until the disk has all of it."""
+    entries = {}
+    folders = {folder}
+    for name, content in files.items():
+        path = folder / name
+        folders.update(parent for parent in path.parents if parent.is_relative_to(folder))
+        with naming(path, "write"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, bytes):
+            write_synced(path, content)
+        else:
+            _write_tensors(path, content)
+        entries[name] = {"bytes": path.stat().st_size, "sha256": digest(path)}
+    manifest = {"format": FORMAT, "step": step, "score": score, "files": entries}
+    write_synced(folder / MANIFEST, _sealed(manifest))
+    for written in folders:
+        sync_directory(written)
+
+
+def _write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    # save_file releases the interpreter's lock and copies nothing; `safetensors.torch.save` does neither.
+    with naming(path, "write"):
+        try:
+            save_file(dict(tensors), path)
+        except (SafetensorError, ValueError, RuntimeError) as error:
+            if match := _OS_ERROR.search(str(error)):
+                raise OSError(int(match[1]), str(error)) from error
+            raise StorageError(f"cannot write {path}: {error}") from error
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def read_folder(folder: Path) -> Checkpoint:
+    """Check a checkpoint completely; the error names the first file that is not as it was written."""
+    checkpoint = read_manifest(folder)
+    with naming(folder, "read"):
+        present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    expected = {MANIFEST, *checkpoint.files}
+    for name in sorted(expected ^ present):
+        raise StorageError(f"{folder / name} is {'missing' if name in expected else 'not in the manifest'}")
+    for name, (size, sha256) in checkpoint.files.items():
+        path = folder / name
+        if path.is_symlink() or not path.is_file():
+            raise StorageError(f"{path} is not a plain file")
+        if path.stat().st_size != size:
+            raise StorageError(f"{path} has {path.stat().st_size} bytes, {size} were written")
+        if digest(path) != sha256:
+            raise StorageError(f"{path} is damaged: its SHA-256 is not the one in the manifest")
+    return checkpoint
+
+
+def read_manifest(folder: Path) -> Checkpoint:
+    """What the manifest promises, without looking at the other files."""
+    path = folder / MANIFEST
+    manifest = _read_json(path)
+    try:
+        intact = path.read_bytes() == _sealed({key: manifest[key] for key in manifest if key != "sha256"})
+        if not intact:
+            raise StorageError(f"{path} is damaged: its own SHA-256 does not match")
+        if manifest["format"] != FORMAT:
+            raise StorageError(
+                f"{path} has format {manifest['format']}; this version of hacrl reads {FORMAT}"
+            )
+        if folder.name != folder_name(manifest["step"]):
+            raise StorageError(f"{path} belongs to step {manifest['step']}, not to {folder.name}")
+        files = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
+        return Checkpoint(manifest["step"], folder, manifest["score"], files)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StorageError(f"{path} is not the manifest of a checkpoint: {error!r}") from error
+
+
+def folder_name(step: int) -> str:
+    """The name of a step's folder; eight digits keep the folders in order."""
+    return f"step_{step:08d}"
+
+
+def _sealed(manifest: Mapping[str, Any]) -> bytes:
+    seal = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**manifest, "sha256": seal}, sort_keys=True, indent=1).encode()
+
+
+def _read_json(path: Path) -> Any:
+    with naming(path, "read"):
+        text = path.read_bytes()
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise StorageError(f"{path} is not JSON: {error}") from error

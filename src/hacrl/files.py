@@ -1,0 +1,145 @@
+"""Files that survive a kill or a power cut: written whole or not at all; errors name the file."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import json
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_SPACE = "free some space or use another directory; what was saved before is intact"
+_RIGHTS = "make the directory writable for this user or use another one"
+_ADVICE = {
+    errno.ENOSPC: _SPACE,
+    errno.EDQUOT: _SPACE,
+    errno.EFBIG: _SPACE,
+    errno.EROFS: _RIGHTS,
+    errno.EACCES: _RIGHTS,
+    errno.EPERM: _RIGHTS,
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "a part of the path is a file: use another directory",
+    errno.EEXIST: "a file is in the way: use another path",
+    errno.EIO: "the disk or network drive may be failing",
+}
+
+
+class StorageError(Exception):
+    """A file cannot be written or read back; the message names it and says what to do."""
+
+
+@contextmanager
+def naming(path: Path, doing: str) -> Iterator[None]:
+    """Turn an operating system's error into one that names the file and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        advice = _ADVICE.get(error.errno or 0)
+        raise StorageError(f"cannot {doing} {path}: {reason}" + (f" ({advice})" if advice else "")) from error
+
+
+def make_directory(path: Path) -> None:
+    """Create a directory and its parents; they are there even after a power cut."""
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+    with naming(path, "create"):
+        path.mkdir(parents=True, exist_ok=True)
+    for folder in missing:
+        sync_directory(folder.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable: a new file's name is only safe once its directory is synced."""
+    with naming(path, "sync"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def write_synced(path: Path, data: bytes) -> None:
+    """Write a file and wait until the disk has it."""
+    with naming(path, "write"), path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Replace a file: whoever looks, even after a kill, finds the old content or the new, never a mix."""
+    aside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    try:
+        write_synced(aside, data)
+        with naming(path, "replace"):
+            os.replace(aside, path)
+    except BaseException:
+        aside.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def digest(path: Path) -> str:
+    """SHA-256 of a file, as `sha256sum` prints it."""
+    with naming(path, "read"), path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
+    """Add one line; if that fails half-way, the file is cut back to what it was.
+
+    NaN and infinities become null, since JSON has no word for them.
+    """
+    line = json.dumps(_finite(record), allow_nan=False).encode() + b"\n"
+    with naming(path, "append to"), path.open("ab", buffering=0) as file:
+        before = file.tell()
+        try:
+            written = 0
+            while written < len(line):
+                written += file.write(line[written:])
+            os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(before)
+            raise
+
+
+def read_jsonl(path: Path) -> list[dict[str, Any]]:
+    """All complete lines; a last line without its newline is being written, or was cut by a kill."""
+    return [record for _, record in _complete_lines(path)]
+
+
+def truncate_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
+    """Drop the lines that `keep` rejects and a last line torn by a kill; the others stay byte for byte."""
+    if not path.exists():
+        return
+    kept = b"".join(line for line, record in _complete_lines(path) if keep(record))
+    if len(kept) != path.stat().st_size:
+        write_atomic(path, kept)
+
+
+def _complete_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    with naming(path, "read"):
+        content = path.read_bytes()
+    for row, line in enumerate(io.BytesIO(content), start=1):
+        if not line.endswith(b"\n"):
+            return
+        try:
+            record = json.loads(line)
+        except ValueError as error:
+            raise StorageError(f"{path}, line {row} is not JSON: {error}") from error
+        if not isinstance(record, dict):
+            raise StorageError(f"{path}, line {row} is not a JSON object: {line[:80]!r}")
+        yield line, record
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
