@@ -1,0 +1,75 @@
+"""Peak memory of one side, in a process that runs nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from hacrl.bench.peer.result import Memory
+from hacrl.bench.peer.workload import Size, Workload
+
+STEPS = 2
+"""The second step finds optimiser state and allocator as every later one does."""
+
+
+def peak_megabytes() -> float:
+    """Of this process so far. Linux's own counter: `ru_maxrss` would include the parent's peak."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) / 1024
+    unit = 2**20 if sys.platform == "darwin" else 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+
+
+def measure_memory(work: Workload, side: str) -> Memory:
+    """Run a few steps of one side in a process of its own."""
+    request = json.dumps({"side": side, "work": asdict(work)})
+    command = [sys.executable, "-m", __name__, request]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment)  # noqa: S603 (our own module)
+    if done.returncode != 0:
+        raise RuntimeError(f"the process measuring {side}'s memory failed:\n{done.stderr[-2000:]}")
+    return Memory(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def main(request: str) -> None:
+    """Run the steps and print what they took."""
+    import torch
+
+    torch.set_num_threads(1)
+    asked = json.loads(request)
+    work = Workload(**asked["work"] | {"size": Size(**asked["work"]["size"])})
+    side = asked["side"]
+    memory = _peer_memory(work) if side == "trl" else _our_memory(work, side)
+    print(json.dumps(asdict(memory)))
+
+
+def _peer_memory(work: Workload) -> Memory:
+    import trl.trainer.grpo_trainer  # noqa: F401 (its memory counts as imports)
+
+    from hacrl.bench.peer.trl_step import run_peer
+    from hacrl.bench.peer.workload import make_model
+
+    imported = peak_megabytes()
+    run_peer(work, make_model(work), STEPS)
+    return Memory(peak_megabytes(), imported)
+
+
+def _our_memory(work: Workload, engine: str) -> Memory:
+    from hacrl.bench.peer.our_step import OurSide
+
+    imported = peak_megabytes()
+    side = OurSide(work, engine)
+    for step in range(STEPS):
+        side.step(step)
+    return Memory(peak_megabytes(), imported)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,81 @@
+"""Our side: the same step through `Policy`, with either engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+
+import torch
+
+from hacrl.agents.learner import UpdateReport
+from hacrl.agents.policy import Policy
+from hacrl.agents.settings import Optimisation, Sampling
+from hacrl.algorithm import Objective, gspo, own_advantages
+from hacrl.bench.peer.flops import step_flops
+from hacrl.bench.peer.result import StepTiming
+from hacrl.bench.peer.workload import Workload, make_model, make_prompts, make_tokenizer, reward
+from hacrl.types import MiniBatch, Rollout, TrainingRow
+
+ENGINES = ("generic",)
+
+
+class OurSide:
+    """A policy with its own copy of the model."""
+
+    def __init__(self, work: Workload, engine: str) -> None:
+        self.work = work
+        self.prompts = make_prompts(work)
+        self.model = make_model(work)
+        # TRL's optimiser settings, which are transformers' defaults.
+        optimisation = Optimisation(learning_rate=work.learning_rate, weight_decay=0.0, max_grad_norm=1.0)
+        self.policy = Policy("ours", self.model, make_tokenizer(work.size), optimisation=optimisation)
+        self.prompt_ids = {prompt.id: self.policy.encoder.encode_prompt(prompt) for prompt in self.prompts}
+
+    def sample(self, seed: int) -> list[Rollout]:
+        """Answers to all prompts, prompt by prompt."""
+        sampling = Sampling(max_new_tokens=self.work.max_new)
+        return self.policy.sample(self.prompts, self.work.samples, sampling, seed)
+
+    def update(self, batches: Sequence[MiniBatch], objective: Objective | None = None) -> list[UpdateReport]:
+        """One update per mini-batch, by default with GSPO."""
+        return self.policy.update(batches, objective or gspo().objective)
+
+    def step(self, seed: int, replayed: list[Rollout] | None = None) -> StepTiming:
+        """One timed step on fresh or replayed answers."""
+        begun = perf_counter()
+        rollouts = replayed or self.sample(seed)
+        generated = perf_counter()
+        batches = self._mini_batches(rollouts)
+        ready = perf_counter()
+        self.update(batches)
+        done = perf_counter()
+        lengths = [len(rollout.token_ids) for rollout in rollouts]
+        flops = step_flops(self.work, lengths)
+        return StepTiming(generated - begun, done - ready, ready - generated, sum(lengths), flops)
+
+    def _mini_batches(self, rollouts: Sequence[Rollout]) -> list[MiniBatch]:
+        """Rewards, advantages and equal mini-batches of whole prompts."""
+        rewards = torch.tensor([reward(rollout.token_ids) for rollout in rollouts])
+        advantages, _ = own_advantages(rewards.reshape(1, self.work.prompts, self.work.samples))
+        rows = [
+            training_row(rollout, self.prompt_ids[rollout.prompt_id], advantage)
+            for rollout, advantage in zip(rollouts, advantages.flatten().tolist(), strict=True)
+        ]
+        size = len(rows) // self.work.updates
+        return [tuple(rows[start : start + size]) for start in range(0, len(rows), size)]
+
+
+def training_row(rollout: Rollout, prompt_ids: tuple[int, ...], advantage: float) -> TrainingRow:
+    """An own answer as the update takes it."""
+    logps = rollout.token_logps
+    return TrainingRow(
+        prompt_id=rollout.prompt_id,
+        prompt_ids=prompt_ids,
+        response_ids=rollout.token_ids,
+        source="ours",
+        own=True,
+        source_mean_logp=sum(logps) / len(logps),
+        source_logps=logps,
+        advantage=advantage,
+        omega=1.0,
+    )

@@ -1,0 +1,66 @@
+import dataclasses
+import json
+
+import pytest
+
+from hacrl.bench.peer.compare import compare_with_trl
+from hacrl.bench.peer.our_step import ENGINES
+from hacrl.bench.peer.render import comparison_tables
+from hacrl.bench.peer.result import Comparison, Spread
+from helpers_peer import TINY
+
+pytest.importorskip("trl", reason='the peer is not installed: pip install "hacrl[bench]"')
+
+
+@pytest.fixture(scope="module")
+def found() -> Comparison:
+    return compare_with_trl(dataclasses.replace(TINY, replay=True), repeats=1)
+
+
+@pytest.mark.slow
+def test_every_side_is_measured_and_agrees(found: Comparison) -> None:
+    assert [side.name for side in found.sides] == ["trl", *ENGINES]
+    assert found.agrees
+    assert max(check.difference for check in found.parity if check.quantity == "loss") < 5e-6
+    for side in found.sides:
+        parts = side.generate.median + side.update.median + side.other.median
+        assert parts == pytest.approx(side.total.median)
+        assert side.memory.peak > side.memory.after_imports > 0
+
+
+@pytest.mark.slow
+def test_replayed_sides_train_on_the_same_tokens(found: Comparison) -> None:
+    tokens = {round(side.tokens_per_second.median * side.total.median) for side in found.sides}
+    assert len(tokens) == 1
+    shares = {
+        round(side.gemm_share.median * side.total.median * found.gemm_gflops.median, 9)
+        for side in found.sides
+    }
+    assert len(shares) == 1
+
+
+@pytest.mark.slow
+def test_the_json_has_everything_the_tables_show(found: Comparison) -> None:
+    data = json.loads(json.dumps(dataclasses.asdict(found)))
+    assert set(data) == {
+        "workload",
+        "parameters",
+        "repeats",
+        "environment",
+        "gemm_gflops",
+        "sides",
+        "parity",
+    }
+    assert data["workload"]["size"]["hidden"] == TINY.size.hidden
+    assert set(data["environment"]) == {"cpu", "python", "hacrl", "trl", "transformers", "torch"}
+    assert set(data["sides"][0]["speedup"]) == {"median", "low", "high"}
+    assert data["sides"][0]["speedup"] == {"median": 1.0, "low": 1.0, "high": 1.0}
+    assert [len(table.rows) for table in comparison_tables(found)] == [
+        1 + len(ENGINES),
+        1 + len(ENGINES),
+        4 * len(ENGINES),
+    ]
+
+
+def test_a_spread_is_the_median_with_its_range() -> None:
+    assert Spread.of([3.0, 1.0, 7.0, 2.0]) == Spread(median=2.5, low=1.0, high=7.0)
