@@ -139,6 +139,7 @@ def source_data(batch: Sequence[TrainingRow], device: torch.device) -> SourceDat
         advantage=torch.tensor([row.advantage for row in batch], device=device),
         own=torch.tensor([row.own for row in batch], device=device),
         omega=torch.tensor([row.omega for row in batch], device=device),
+        length_scale=torch.tensor([row.length_scale for row in batch], device=device),
     )
 
 

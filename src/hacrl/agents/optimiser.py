@@ -1,20 +1,14 @@
-"""AdamW with clipping and a learning-rate schedule; its state is written as safetensors and JSON."""
+"""AdamW with clipping and a learning-rate schedule; its state is a flat mapping of tensors."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from hacrl.agents.settings import Optimisation
-
-WEIGHTS_AND_MOMENTS = "training_state.safetensors"
-POSITION = "training_state.json"
 
 
 def learning_rate_factor(settings: Optimisation, update: int) -> float:
@@ -85,32 +79,29 @@ class Optimiser:
             if self._masters[name] is not parameter:
                 parameter.copy_(self._masters[name])
 
-    def save(self, directory: Path) -> None:
-        """Write weights, moments and the position in the schedule."""
-        tensors = {}
+    def state(self) -> dict[str, Tensor]:
+        """A copy on the CPU of the weights, the moments and the position in the schedule."""
+        tensors = {"updates": torch.tensor(self.updates)}
         for name, master in self._masters.items():
-            tensors[f"weight/{name}"] = master.detach().contiguous()
+            tensors[f"weight/{name}"] = master.detach()
             for key, value in self._adamw.state.get(master, {}).items():
-                tensors[f"{key}/{name}"] = value.contiguous()
-        directory.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, directory / WEIGHTS_AND_MOMENTS)
-        (directory / POSITION).write_text(json.dumps({"updates": self.updates}) + "\n")
+                tensors[f"{key}/{name}"] = value
+        return {key: value.to("cpu", copy=True).contiguous() for key, value in tensors.items()}
 
-    def load(self, directory: Path) -> None:
-        """Go on exactly where `save` was called."""
-        tensors = load_file(directory / WEIGHTS_AND_MOMENTS)
+    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
+        """Go on exactly where `state` was taken."""
         weights = {name for key, _, name in (entry.partition("/") for entry in tensors) if key == "weight"}
         if weights != set(self._masters):
             odd = sorted(weights ^ set(self._masters))
             raise ValueError(
-                f"{directory / WEIGHTS_AND_MOMENTS} belongs to another model or to other LoRA settings: "
+                "the training state belongs to another model or to other LoRA settings: "
                 f"{len(odd)} weights are in one of the two only, {odd[0]!r} for example"
             )
         for name, master in self._masters.items():
             with torch.no_grad():
                 master.copy_(tensors[f"weight/{name}"])
             moments = {
-                key: tensors[f"{key}/{name}"]
+                key: tensors[f"{key}/{name}"].clone()
                 for key in ("step", "exp_avg", "exp_avg_sq")
                 if f"{key}/{name}" in tensors
             }
@@ -119,4 +110,4 @@ class Optimiser:
                 for key, value in moments.items()
             }
         self._copy_masters()
-        self.updates = int(json.loads((directory / POSITION).read_text())["updates"])
+        self.updates = int(tensors["updates"])

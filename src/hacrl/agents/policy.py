@@ -162,13 +162,18 @@ class Policy:
         self._whole.save_pretrained(directory, safe_serialization=True)
         self._tokenizer.save_pretrained(directory)
 
-    def save_state(self, directory: str | Path) -> None:
-        """Write what training needs to go on exactly: trained weights, moments, schedule position."""
-        self._optimiser.save(Path(directory))
+    def state(self) -> dict[str, Tensor]:
+        """A copy of what training needs to go on exactly: trained weights, moments, schedule position."""
+        return self._optimiser.state()
 
-    def load_state(self, directory: str | Path) -> None:
-        """Go on where `save_state` was called, on an agent made with the same model and settings."""
-        self._optimiser.load(Path(directory))
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """Go on where `state` was taken, on an agent made with the same model and settings."""
+        self._optimiser.load_state(state)
+
+    @property
+    def context_length(self) -> int | None:
+        """Most tokens of a prompt and its response together; None when the model sets no limit."""
+        return loading.context_length(self._model)
 
     def fingerprint(self) -> str:
         """16 hex digits that change exactly when a weight changes."""
@@ -201,7 +206,7 @@ class Policy:
 
     def _room(self, prompt_id: str, length: int) -> int:
         """Tokens left for a response."""
-        limit = loading.context_length(self._model)
+        limit = self.context_length
         if length == 0:
             raise AgentError(f"prompt {prompt_id!r} has no tokens: a response needs something to start from")
         if limit is not None and length >= limit:
@@ -212,7 +217,7 @@ class Policy:
         return limit - length if limit is not None else 1 << 60
 
     def _check_rows(self, rows: Sequence[Row]) -> None:
-        limit = loading.context_length(self._model)
+        limit = self.context_length
         for number, (prompt, response) in enumerate(rows):
             if not prompt or not response:
                 raise AgentError(f"row {number}: {'response' if prompt else 'prompt'} has no tokens")
