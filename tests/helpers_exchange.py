@@ -6,10 +6,13 @@ import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from hacrl.types import Trajectory
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content | trim"
@@ -110,3 +113,18 @@ def real_tokenizer(name: str) -> PreTrainedTokenizerFast:
 def tokenizer(name: str) -> PreTrainedTokenizerFast:
     """A small or a real tokenizer by name."""
     return SMALL[name]() if name in SMALL else real_tokenizer(name)
+
+
+def trajectory(source: str = "a", prompt_id: str = "p0", sample: int = 0, **changes: Any) -> Trajectory:
+    """A trajectory of step 1 that nothing is wrong with."""
+    text = changes.pop("text", "12")
+    tokens = len(text) + 1
+    fields: dict[str, Any] = {
+        "step": 1,
+        "fingerprint": f"weights-{source}",
+        "reward": 1.0,
+        "finish_reason": "stop",
+        "token_ids": tuple(range(5, 5 + tokens)),
+        "token_logps": tuple(-0.25 * (n + 1) for n in range(tokens)),
+    }
+    return Trajectory(prompt_id=prompt_id, source=source, sample=sample, text=text, **{**fields, **changes})

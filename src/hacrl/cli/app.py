@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from hacrl.cli.trajectories import trajectories
+
 app = typer.Typer(
     name="hacrl",
     help="Train several different language models together with reinforcement learning.",
@@ -11,6 +13,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+app.command()(trajectories)
 
 
 def main() -> None:

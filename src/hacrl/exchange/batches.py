@@ -164,6 +164,4 @@ def _check(
         ("coefficients[j]", coefficients, (len(table.agents),)),
     ):
         if tensor.shape != shape:
-            raise ValueError(
-                f"{name} of learner {learner.name!r}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}"
-            )
+            raise ValueError(f"{name}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}")

@@ -49,9 +49,9 @@ class Reencoder:
         """
         if trajectory.source == self._learner.name:
             return trajectory.token_ids
-        if trajectory.finish_reason == "stop" and len(trajectory.token_ids) == 1:
-            return (self._learner.encoder.eos_id,)
         text = trajectory.text
+        if not text and trajectory.finish_reason == "stop" and len(trajectory.token_ids) == 1:
+            return (self._learner.encoder.eos_id,)
         if text not in self._text_tokens:
             self._text_tokens[text] = self._encode(text)
         return self._text_tokens[text]

@@ -19,12 +19,21 @@ def step_file(run: Path, step: int) -> Path:
     return run / "trajectories" / f"step_{step:06d}.jsonl"
 
 
+def to_json(trajectory: Trajectory) -> str:
+    """One line of a step file, without the line break."""
+    return json.dumps({key: getattr(trajectory, key) for key in _KEYS}, allow_nan=False)
+
+
 def write_step(run: Path, step: int, trajectories: Iterable[Trajectory]) -> Path:
     """Write all of a step's trajectories at once: the file is there completely or not at all.
 
     A resumed run that repeats a step replaces the file.
     """
-    lines = [_line(trajectory, step) for trajectory in trajectories]
+    lines = []
+    for trajectory in trajectories:
+        if trajectory.step != step:
+            raise ValueError(f"{trajectory.id} does not belong to step {step}")
+        lines.append(to_json(trajectory) + "\n")
     path = step_file(run, step)
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".partial")
@@ -53,12 +62,6 @@ def read_run(run: Path) -> Iterator[Trajectory]:
         raise ValueError(f"{run} holds no shared trajectories: there is no directory {directory}")
     for path in sorted(directory.glob("step_*.jsonl")):
         yield from read_step(path)
-
-
-def _line(trajectory: Trajectory, step: int) -> str:
-    if trajectory.step != step:
-        raise ValueError(f"{trajectory.id} does not belong to step {step}")
-    return json.dumps({key: getattr(trajectory, key) for key in _KEYS}, allow_nan=False) + "\n"
 
 
 def _parse(row: object) -> Trajectory:

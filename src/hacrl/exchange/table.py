@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -75,15 +76,10 @@ def arrange(
         for agent in agents
     )
     most = max(map(len, groups.values()), default=0)
-    return RewardTable(step, tuple(agents), tuple(prompt_ids), samples, *_tensors(samples, max(1, most)))
-
-
-def _tensors(samples: Sequence[Sequence[Sequence[Trajectory]]], most: int) -> tuple[Tensor, Tensor]:
-    """(rewards, mask) by way of lists: setting tensor elements one by one is far slower."""
-    found = [
-        [[t.reward for t in group] + [None] * (most - len(group)) for group in by_prompt]
-        for by_prompt in samples
-    ]
-    rewards = [[[0.0 if r is None else r for r in group] for group in by_prompt] for by_prompt in found]
-    mask = [[[r is not None for r in group] for group in by_prompt] for by_prompt in found]
-    return torch.tensor(rewards, dtype=torch.float64), torch.tensor(mask, dtype=torch.bool)
+    rewards = torch.full((len(agents), len(prompt_ids), max(1, most)), math.nan, dtype=torch.float64)
+    for j, by_prompt in enumerate(samples):
+        for b, group in enumerate(by_prompt):
+            found = [math.nan if t.reward is None else t.reward for t in group]
+            rewards[j, b, : len(group)] = torch.tensor(found, dtype=torch.float64)
+    mask = ~rewards.isnan()
+    return RewardTable(step, tuple(agents), tuple(prompt_ids), samples, rewards.nan_to_num(0.0), mask)

@@ -1,0 +1,90 @@
+"""`hacrl trajectories`: list and filter the trajectories a run's agents shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from hacrl.types import Trajectory
+
+
+def trajectories(
+    run: Annotated[Path, typer.Argument(help="Directory of the run.")],
+    agent: Annotated[list[str] | None, typer.Option(help="Only of this agent (may be repeated).")] = None,
+    prompt: Annotated[list[str] | None, typer.Option(help="Only for this prompt (may be repeated).")] = None,
+    correct: Annotated[
+        bool | None,
+        typer.Option(
+            "--correct/--wrong", help="Only rewards above 0, or only the others; unscored is neither."
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="At most so many. [default: 20 in the table, all as JSON]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
+) -> None:
+    """List a run's shared trajectories, filtered by agent, prompt and success."""
+    from hacrl.exchange.store import read_run, to_json
+
+    try:
+        everything = list(read_run(run))
+        _check_known("--agent", agent, {found.source for found in everything})
+        _check_known("--prompt", prompt, {found.prompt_id for found in everything})
+    except (OSError, ValueError) as error:
+        typer.echo(f"hacrl trajectories: {error}", err=True)
+        raise typer.Exit(2) from error
+    chosen = [
+        found
+        for found in everything
+        if (not agent or found.source in agent)
+        and (not prompt or found.prompt_id in prompt)
+        and (correct is None or (found.reward is not None and (found.reward > 0) == correct))
+    ]
+    if as_json:
+        for found in chosen[:limit]:
+            typer.echo(to_json(found))
+    else:
+        _print_table(chosen, limit or 20)
+
+
+def _check_known(option: str, wanted: list[str] | None, known: set[str]) -> None:
+    for name in wanted or []:
+        if name not in known:
+            shown = ", ".join(sorted(known)[:10]) + (", ..." if len(known) > 10 else "")
+            raise ValueError(f"{option} {name}: not in this run, which has {shown or 'no trajectories'}")
+
+
+def _print_table(chosen: list[Trajectory], limit: int) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    table = _empty_table()
+    for found in chosen[:limit]:
+        reward = "-" if found.reward is None else f"{found.reward:g}"
+        mean_logp = f"{found.logp_sum / found.logp_count:.3f}"
+        cells = (str(found.step), found.prompt_id, found.source, str(found.sample), reward, mean_logp)
+        texts = (*cells, found.finish_reason, found.text)
+        table.add_row(*(Text(_printable(text), overflow="ellipsis") for text in texts))
+    console = Console()
+    console.print(table)
+    console.print(f"{min(limit, len(chosen))} of {len(chosen)} trajectories")
+
+
+def _empty_table() -> Table:
+    from rich.table import Table
+
+    table = Table()
+    for column in ("step", "prompt", "agent", "sample", "reward", "mean logp", "finish"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("response", no_wrap=True, ratio=1)
+    return table
+
+
+def _printable(text: str) -> str:
+    """Line breaks and control characters spelt out: a response must not steer the terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
