@@ -1,0 +1,54 @@
+"""The recipe of a run: typed, unknown keys refused with the nearest valid name, defaults as in the paper."""
+
+from hacrl.config.differences import recipe_differences
+from hacrl.config.method import (
+    GrpoSection,
+    GspoSection,
+    HacpoSection,
+    MethodSection,
+    make_method,
+)
+from hacrl.config.overrides import load_recipe, parse_recipe
+from hacrl.config.problems import RecipeError
+from hacrl.config.recipe import Recipe
+from hacrl.config.sections import (
+    AgentRecipe,
+    CapabilitySection,
+    CheckpointSection,
+    EvaluationSection,
+    ExchangeSection,
+    LoggingSection,
+    LoraSection,
+    OptimiserSection,
+    RewardFunctionSection,
+    RewardSection,
+    SamplingSection,
+    TaskSection,
+    UpdatesSection,
+)
+
+__all__ = [
+    "AgentRecipe",
+    "CapabilitySection",
+    "CheckpointSection",
+    "EvaluationSection",
+    "ExchangeSection",
+    "GrpoSection",
+    "GspoSection",
+    "HacpoSection",
+    "LoggingSection",
+    "LoraSection",
+    "MethodSection",
+    "OptimiserSection",
+    "Recipe",
+    "RecipeError",
+    "RewardFunctionSection",
+    "RewardSection",
+    "SamplingSection",
+    "TaskSection",
+    "UpdatesSection",
+    "load_recipe",
+    "make_method",
+    "parse_recipe",
+    "recipe_differences",
+]

@@ -1,0 +1,178 @@
+"""A recipe: everything that decides what a training run does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from hacrl.config.method import HacpoSection, MethodChoice
+from hacrl.config.problems import Contradiction, Problem, nearest
+from hacrl.config.sections import (
+    AgentRecipe,
+    CapabilitySection,
+    CheckpointSection,
+    Count,
+    EvaluationSection,
+    ExchangeSection,
+    LoggingSection,
+    OptimiserSection,
+    RewardSection,
+    SamplingSection,
+    Section,
+    TaskChoice,
+    UpdatesSection,
+    not_empty,
+)
+
+
+class Recipe(Section):
+    """A training run. `resolved()` is what `config.json` holds; `Recipe.model_validate` reads it back."""
+
+    agents: Annotated[tuple[AgentRecipe, ...], Field(strict=False), AfterValidator(not_empty)]
+    """The agents, one or more."""
+    task: TaskChoice
+    """What is trained on: a name, or a mapping of `name` and the task's own settings."""
+    method: MethodChoice = HacpoSection()
+    """`hacpo`, `gspo`, `grpo`, `gspo_x2`, `naive`, `hacpo-no_MECHANISM`, or a mapping with settings."""
+    steps: Count = 58
+    """Training steps."""
+    prompts_per_step: Count = 128
+    """Prompts drawn in each step."""
+    samples_per_prompt: Count = 8
+    """Responses every agent draws for each prompt."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """The same seed gives the same run."""
+    sampling: SamplingSection = SamplingSection()
+    """How responses are drawn."""
+    updates: UpdatesSection = UpdatesSection()
+    """How a step's responses become optimiser updates."""
+    optimiser: OptimiserSection = OptimiserSection()
+    """AdamW, its schedule, the KL term."""
+    capability: CapabilitySection = CapabilitySection()
+    """The estimate of how good each agent is."""
+    exchange: ExchangeSection = ExchangeSection()
+    """Who learns from whom."""
+    reward: RewardSection = RewardSection()
+    """How responses are scored."""
+    evaluation: EvaluationSection = EvaluationSection()
+    """Each agent alone on test prompts."""
+    checkpoint: CheckpointSection = CheckpointSection()
+    """What a run can be resumed from."""
+    logging: LoggingSection = LoggingSection()
+    """Where metrics go."""
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> Self:
+        problems = tuple(_contradictions(self))
+        if problems:
+            raise Contradiction(problems)
+        return self
+
+    def resolved(self) -> dict[str, Any]:
+        """Plain JSON values with every default filled in."""
+        return self.model_dump(mode="json")
+
+    def agent(self, name: str) -> AgentRecipe:
+        """The agent of that name."""
+        return next(agent for agent in self.agents if agent.name == name)
+
+    def topology(self) -> Mapping[str, tuple[str, ...]]:
+        """Learner -> the peers it hears; nobody when the method does not share."""
+        from hacrl.exchange.topology import make_topology
+
+        names = [agent.name for agent in self.agents]
+        chosen = self.exchange.topology
+        if not self.method.shares:
+            return make_topology("nobody", names)
+        if isinstance(chosen, str):
+            return make_topology(chosen, names, hub=self.exchange.hub)
+        return make_topology("pairs", names, pairs=chosen)
+
+    def samples_of(self, name: str) -> int:
+        """Responses the agent draws for each prompt, the method's factor included."""
+        own = self.agent(name).samples_per_prompt or self.samples_per_prompt
+        return own * self.method.rollout_factor
+
+    def learning_rate_of(self, name: str) -> float:
+        """The agent's own learning rate, or everybody's."""
+        return self.agent(name).learning_rate or self.optimiser.learning_rate
+
+    def updates_per_step(self, name: str) -> int:
+        """Optimiser updates of the agent in one step: `mini_batches` for each source, itself included.
+
+        Twice the rollouts are twice the mini-batches: the size of a mini-batch stays the same.
+        """
+        sources = 1 + len(self.topology()[name])
+        return self.updates.mini_batches * sources * self.method.rollout_factor
+
+
+def _contradictions(recipe: Recipe) -> Iterator[Problem]:
+    """Settings that are possible each alone but not together."""
+    exchange_problems = [*_same_names(recipe), *_exchange(recipe)]
+    yield from exchange_problems
+    mini_batches = recipe.updates.mini_batches * recipe.method.rollout_factor
+    if mini_batches > recipe.prompts_per_step:
+        yield Problem(
+            "updates.mini_batches",
+            f"{mini_batches} mini-batches cannot be made of {recipe.prompts_per_step} prompts_per_step: "
+            "the responses to one prompt stay together",
+        )
+    if recipe.reward.verifier is not None and recipe.reward.functions:
+        yield Problem("reward.verifier", "reward.functions take its place: set only one of the two")
+    if not exchange_problems:
+        yield from _warmup(recipe)
+
+
+def _same_names(recipe: Recipe) -> Iterator[Problem]:
+    """Names become directories, and some file systems do not tell upper from lower case."""
+    names = [agent.name.lower() for agent in recipe.agents]
+    for position, agent in enumerate(recipe.agents):
+        if names[position] in names[:position]:
+            yield Problem(
+                f"agents.{position}.name",
+                f"expected a name of its own, got {agent.name!r} (upper and lower case are the same)",
+            )
+
+
+def _exchange(recipe: Recipe) -> Iterator[Problem]:
+    names = [agent.name for agent in recipe.agents]
+    topology, hub = recipe.exchange.topology, recipe.exchange.hub
+    if topology not in ("everybody", "nobody") and not recipe.method.shares:
+        yield Problem(
+            "exchange.topology",
+            f"expected everybody or nobody with method {recipe.method.name}, which shares nothing, "
+            f"got {topology!r}",
+        )
+    if topology == "star" and hub is None:
+        yield Problem("exchange.hub", f"missing: a star needs one of the agents {names} in its middle")
+    if topology != "star" and hub is not None:
+        yield Problem("exchange.hub", f"only a star has a hub, but exchange.topology is {topology!r}")
+    elif hub is not None and hub not in names:
+        yield Problem("exchange.hub", f"expected one of the agents {names}, got {hub!r}{nearest(hub, names)}")
+    if not isinstance(topology, str):
+        yield from _pairs(topology, names)
+
+
+def _pairs(pairs: tuple[tuple[str, str], ...], names: list[str]) -> Iterator[Problem]:
+    for row, pair in enumerate(pairs):
+        key = f"exchange.topology.{row}"
+        for name in dict.fromkeys(pair):
+            if name not in names:
+                yield Problem(key, f"expected two of the agents {names}, got {name!r}{nearest(name, names)}")
+        if pair[0] == pair[1]:
+            yield Problem(key, f"expected two different agents, got {pair[0]!r} twice")
+        if pair in pairs[:row]:
+            yield Problem(key, f"the pair {list(pair)} is listed twice")
+
+
+def _warmup(recipe: Recipe) -> Iterator[Problem]:
+    warmup = recipe.optimiser.warmup_updates
+    if not warmup:
+        return
+    fewest = min(recipe.updates_per_step(agent.name) for agent in recipe.agents) * recipe.steps
+    if warmup >= fewest:
+        yield Problem(
+            "optimiser.warmup_updates", f"expected fewer than the run's {fewest} updates, got {warmup}"
+        )

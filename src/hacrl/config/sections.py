@@ -1,0 +1,267 @@
+"""The sections of a recipe: typed, frozen, unknown keys refused. The defaults are the paper's.
+
+The text below a key is its description in `docs/recipe.md`. Nothing here imports torch or a model.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+)
+
+
+class Section(BaseModel):
+    """A mapping of settings."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+    )
+
+
+def all_different(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuse a list that has an entry twice."""
+    for position, item in enumerate(items):
+        if item in items[:position]:
+            raise ValueError(f"expected different entries, but {item!r} is listed twice")
+    return items
+
+
+def not_empty(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuse an empty list. (pydantic's `min_length` also complains when entries are wrong.)"""
+    if not items:
+        raise ValueError("expected at least one entry")
+    return items
+
+
+def named(value: object) -> object:
+    """A bare name stands for a mapping with that name and every other key at its default."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _text_or_list(value: object) -> str | None:
+    if isinstance(value, str):
+        return "<text>"
+    return "<list>" if isinstance(value, list | tuple) else None
+
+
+Count = Annotated[int, Field(ge=1)]
+Above0 = Annotated[float, Field(gt=0)]
+AtLeast0 = Annotated[float, Field(ge=0)]
+Below1 = Annotated[float, Field(ge=0, lt=1)]
+Text = Annotated[str, Field(min_length=1)]
+AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+"""Becomes the name of a directory and part of the names of metrics."""
+
+
+class LoraSection(Section):
+    """Train low-rank adapters instead of all weights (pip install 'hacrl[lora]')."""
+
+    rank: Count = 16
+    """Rank of the adapters."""
+    alpha: Above0 = 32.0
+    """Scale of the adapters; they are multiplied by alpha / rank."""
+    target_modules: Annotated[
+        Annotated[Text, Tag("<text>")]
+        | Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(not_empty), Tag("<list>")],
+        Discriminator(
+            _text_or_list, "text_or_list", 'Input should be "all-linear" or a list of module names'
+        ),
+    ] = "all-linear"
+    """`all-linear` (every linear layer but the head), or a list of module names."""
+
+
+class AgentRecipe(Section):
+    """One agent."""
+
+    name: AgentName
+    """The agent's own name: letters, digits, `.`, `_` and `-`, at most 64."""
+    model: Text
+    """`nursery:NAME`, a directory that `save_pretrained` wrote, or a hub id."""
+    lora: LoraSection | None = None
+    """Train adapters instead of all weights; null trains all weights."""
+    learning_rate: Above0 | None = None
+    """This agent's own learning rate; null takes `optimiser.learning_rate`."""
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")] = "auto"
+    """`cpu`, `cuda`, `cuda:0`, or `auto`: a GPU if there is one."""
+    samples_per_prompt: Count | None = None
+    """This agent's own number of responses per prompt; null takes the top-level `samples_per_prompt`."""
+
+
+class TaskSection(Section):
+    """A task: its name and the settings `hacrl.tasks.load` takes for it."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, JsonValue]
+
+    name: Text
+    """Name of a built-in task, or a data set's file, directory or hub id."""
+
+    @property
+    def settings(self) -> dict[str, JsonValue]:
+        """Everything but the name."""
+        return dict(self.__pydantic_extra__)
+
+
+TaskChoice = Annotated[TaskSection, BeforeValidator(named)]
+
+
+class SamplingSection(Section):
+    """How responses are drawn while training."""
+
+    max_new_tokens: Count = 4096
+    """Longest response, in tokens."""
+    temperature: Above0 = 1.0
+    """1 draws from the policy itself."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the probability that may be drawn; 1 cuts nothing off."""
+    max_rows: Count = 512
+    """Most responses decoded at the same time: bounds the key-value cache, changes nothing else."""
+
+
+class UpdatesSection(Section):
+    """How a step's responses become optimiser updates."""
+
+    mini_batches: Count = 2
+    """Updates that each source's responses are split into."""
+    tokens_per_micro_batch: Count = 16384
+    """Most tokens computed at once: bounds memory, changes nothing else."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
+
+
+class OptimiserSection(Section):
+    """AdamW and the loss's KL term."""
+
+    learning_rate: Above0 = 1e-6
+    """Of every agent that does not set its own."""
+    betas: Annotated[tuple[Below1, Below1], Field(strict=False)] = (0.9, 0.999)
+    """AdamW's decay rates of the first and second moment."""
+    weight_decay: AtLeast0 = 0.01
+    """AdamW's weight decay."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """The learning rate after the warm-up; `linear` and `cosine` reach 0 at the end of the run."""
+    warmup_updates: Annotated[int, Field(ge=0)] = 0
+    """Updates over which the learning rate rises linearly from 0."""
+    max_grad_norm: Above0 = 1.0
+    """Gradients are scaled down to this norm."""
+    kl: AtLeast0 = 0.001
+    """Weight of the KL divergence to the initial policy on own responses; 0 saves the memory of its copy."""
+
+
+class CapabilitySection(Section):
+    """The estimate of how good each agent is (omega is the ratio of two agents' capabilities)."""
+
+    window: Count = 5
+    """Steps the rolling mean goes over, the current one included."""
+    floor: Annotated[float, Field(ge=1e-30)] = 1e-8
+    """Capabilities are at least this much before they are divided."""
+    clamp: Annotated[
+        tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=1)]], Field(strict=False)
+    ] = (0.1, 10.0)
+    """Smallest and largest omega."""
+    measure: Literal["mean_reward", "positive_rate"] = "mean_reward"
+    """`mean_reward`: mean reward of a step; `positive_rate`: share of rewards above 0."""
+
+
+TopologyName = Literal["everybody", "nobody", "ring", "star"]
+Pair = Annotated[tuple[str, str], Field(strict=False)]
+
+
+class ExchangeSection(Section):
+    """Who learns from whom, and how peers' responses are counted."""
+
+    topology: Annotated[
+        Annotated[TopologyName, Tag("<text>")]
+        | Annotated[tuple[Pair, ...], Field(strict=False), AfterValidator(not_empty), Tag("<list>")],
+        Discriminator(
+            _text_or_list,
+            "topology",
+            "Input should be everybody, nobody, ring, star or a list of [source, learner] pairs",
+        ),
+    ] = "everybody"
+    """`everybody`, `nobody`, `ring`, `star`, or a list of `[source, learner]` pairs."""
+    hub: str | None = None
+    """The agent in the middle of a star."""
+    length_norm: Literal["own", "learner", "bytes"] = "own"
+    """What log-probs are divided by: `own` (each side its own token count, the paper), `learner`, `bytes`."""
+    peer_order: Literal["interleaved", "sequential"] = "interleaved"
+    """Peers' responses mixed over the mini-batches, or one peer after the other (the paper)."""
+    reverify: bool = False
+    """Learners score peers' responses again before they trust the reward."""
+
+
+class RewardFunctionSection(Section):
+    """A reward function of your own, TRL's signature."""
+
+    path: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    """`module:function`, importable where the run is started."""
+    weight: float = 1.0
+    """What its reward is multiplied by before all are added."""
+
+
+class RewardSection(Section):
+    """How responses are scored."""
+
+    verifier: Text | None = None
+    """Name of a built-in verifier; null takes the task's."""
+    functions: Annotated[tuple[RewardFunctionSection, ...], Field(strict=False)] = ()
+    """Reward functions of your own instead of a verifier; their weighted rewards are added."""
+    deadline_seconds: Above0 = 10.0
+    """A verifier that takes longer is killed, the response counts as unscorable."""
+    max_unscorable: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """The run stops when a larger share of a step's responses cannot be scored."""
+    maximum: float = 1.0
+    """The largest possible reward: a baseline above it falls back to the learner's own mean."""
+
+
+class EvaluationSection(Section):
+    """Each agent alone on test prompts, greedy; always after the last step."""
+
+    every: Annotated[int, Field(ge=0)] = 0
+    """Steps between evaluations; 0: none during the run."""
+    before: bool = True
+    """Evaluate before the first step too."""
+    prompts: Count = 256
+    """Most test prompts of a task."""
+    samples: Annotated[int, Field(ge=0)] = 0
+    """Responses per prompt at temperature 1 for mean@k and pass@k, besides the greedy one; 0: greedy only."""
+    tasks: Annotated[tuple[TaskChoice, ...], Field(strict=False), AfterValidator(all_different)] = ()
+    """Further tasks to evaluate on: names, or mappings like `task`."""
+
+
+class CheckpointSection(Section):
+    """What a run can be resumed from."""
+
+    every: Count = 1
+    """Steps between checkpoints."""
+    keep: Count = 2
+    """How many of the latest are kept, besides the best."""
+
+
+class LoggingSection(Section):
+    """Where metrics go besides `metrics.jsonl`."""
+
+    to: Annotated[
+        tuple[Literal["tensorboard", "wandb", "trackio"], ...],
+        Field(strict=False),
+        AfterValidator(all_different),
+    ] = ()
+    """Any of `tensorboard`, `wandb`, `trackio`."""
+    every: Count = 1
+    """Steps between entries there."""
+    trajectories: bool = True
+    """Keep all verified responses under `trajectories/`."""
