@@ -64,7 +64,7 @@ SKILLS = {
     skill.name: skill
     for skill in (
         Skill("sort", "0123456789", _sort),
-        Skill("count", "01234", _count),
+        Skill("count", "0123", _count),
         Skill("add3", "0123456789", _add3),
         Skill("reverse", "0123456789", _reverse),
     )

@@ -1,0 +1,86 @@
+"""How the nursery brings up an agent: supervised steps on worked answers, the same bits every time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
+
+from hacrl.tasks.procedural import MIXTURE, load_procedural
+from hacrl.types import Prompt
+
+BATCH = 64
+SEED = 0
+IGNORED = -100
+EVENLY = (1, 1, 1)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Supervised steps on a mixture of skills; `weights` are for the skills of `MIXTURE`, in its order."""
+
+    steps: int
+    learning_rate: float
+    weights: tuple[int, int, int]
+
+
+@contextmanager
+def reproducible() -> Iterator[None]:
+    """One torch thread and a fixed random stream; the caller's own are put back afterwards."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(SEED)
+            yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def train(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, stage: Stage) -> Iterator[int]:
+    """Run one stage in place, yielding after every step."""
+    optimiser = torch.optim.AdamW(
+        model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
+    )
+    model.train()
+    for step, prompts in enumerate(_batches(stage)):
+        loss = model(**_encode(prompts, tokenizer)).loss
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimiser.step()
+        yield step
+
+
+def _batches(stage: Stage) -> Iterator[list[Prompt]]:
+    """Training prompts only: nothing of the test split is ever shown to a base agent."""
+    stream = random.Random(repr(stage))
+    pools = [load_procedural(skill, seed=SEED).train for skill in MIXTURE]
+    for _ in range(stage.steps):
+        yield [stream.choice(pool) for pool in stream.choices(pools, stage.weights, k=BATCH)]
+
+
+def _encode(prompts: list[Prompt], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:
+    """Prompt, answer, EOS, padded on the right; only answer and EOS are learned."""
+    questions = tokenizer([str(prompt.text) for prompt in prompts]).input_ids
+    answers = tokenizer([prompt.columns["answer"] for prompt in prompts], add_special_tokens=False).input_ids
+    rows = [
+        (question, [*answer, tokenizer.eos_token_id])
+        for question, answer in zip(questions, answers, strict=True)
+    ]
+    width = max(len(question) + len(answer) for question, answer in rows)
+    input_ids = torch.full((len(rows), width), tokenizer.pad_token_id)
+    labels = torch.full((len(rows), width), IGNORED)
+    for row, (question, answer) in enumerate(rows):
+        end = len(question) + len(answer)
+        input_ids[row, :end] = torch.tensor(question + answer)
+        labels[row, len(question) : end] = torch.tensor(answer)
+    return {
+        "input_ids": input_ids,
+        "attention_mask": (input_ids != tokenizer.pad_token_id).long(),
+        "labels": labels,
+    }

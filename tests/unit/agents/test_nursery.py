@@ -1,0 +1,181 @@
+import hashlib
+import string
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from hacrl.agents import nursery
+from hacrl.agents.nursery import AGENTS, COMMON, PAIRS, BaseAgent, Body
+from hacrl.agents.nursery_table import accuracy
+from hacrl.agents.nursery_tokenizers import make_tokenizer
+from hacrl.agents.nursery_training import Stage
+from hacrl.agents.policy import Policy
+from hacrl.agents.settings import Sampling
+from hacrl.tasks.procedural import load_procedural
+
+TINY = BaseAgent(
+    Body("llama", width=16, layers=1, heads=2, cut="digit-pairs"),
+    (Stage(3, 3e-3, (1, 1, 1)), Stage(2, 3e-3, (1, 0, 0))),
+)
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    """An empty cache and a nursery of two tiny forks."""
+    other = replace(TINY, stages=(TINY.stages[0], Stage(2, 3e-3, (0, 0, 1))))
+    monkeypatch.setattr(nursery, "AGENTS", {"one": TINY, "two": other})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "hacrl" / "nursery"
+
+
+def digests(directory):
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
+
+
+def test_the_same_bits_whatever_the_callers_threads_and_random_state(cache, monkeypatch, tmp_path):
+    first = digests(nursery.build("one"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
+    threads = torch.get_num_threads()
+    torch.manual_seed(123)
+    torch.set_num_threads(2)
+    try:
+        state = torch.get_rng_state()
+        assert digests(nursery.build("one")) == first
+        assert torch.equal(torch.get_rng_state(), state)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(threads)
+    assert {"model.safetensors", "config.json", "tokenizer.json", "nursery.json"} <= set(first)
+
+
+def test_an_agent_is_made_once_and_forks_share_their_first_stage(cache, monkeypatch):
+    stages = []
+    train = nursery.train
+
+    def recorded(model, tokenizer, stage):
+        stages.append(stage)
+        return train(model, tokenizer, stage)
+
+    monkeypatch.setattr(nursery, "train", recorded)
+    one, two = nursery.build("one"), nursery.build("two")
+    assert nursery.build("one") == one != two
+    assert [stage.weights for stage in stages] == [(1, 1, 1), (1, 0, 0), (0, 0, 1)]
+    assert len(list(cache.iterdir())) == 3
+
+
+def test_forks_differ_from_their_common_model_and_each_other(cache):
+    nursery.build("one"), nursery.build("two")
+    weights = {digests(directory)["model.safetensors"] for directory in cache.iterdir()}
+    assert len(weights) == 3
+
+
+def test_when_two_processes_make_the_same_agent_the_first_one_in_place_stays(cache, monkeypatch):
+    finish = nursery._raise
+
+    def overtaken(agent, label):
+        made = finish(agent, label)
+        directory = cache / nursery._digest(agent)
+        nursery._publish(*made, agent, directory)
+        (directory / "first").touch()
+        return made
+
+    monkeypatch.setattr(nursery, "_raise", overtaken)
+    assert (nursery.build("one") / "first").exists()
+    assert not list(cache.glob(".unfinished-*"))
+
+
+def test_nothing_half_made_is_left_when_training_is_interrupted(cache, monkeypatch):
+    def interrupted(model, tokenizer, stage):
+        yield 0
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(nursery, "train", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            nursery.build("one")
+    assert not cache.exists()
+    AutoModelForCausalLM.from_pretrained(nursery.build("one"))
+
+
+def test_a_failure_to_write_is_reported(cache, monkeypatch):
+    monkeypatch.setattr(
+        nursery.tempfile, "mkdtemp", lambda **_: (_ for _ in ()).throw(PermissionError("read-only"))
+    )
+    with pytest.raises(PermissionError, match="read-only"):
+        nursery.build("one")
+
+
+def test_other_libraries_or_recipes_are_other_cache_entries(monkeypatch):
+    seen = {nursery._digest(agent) for agent in AGENTS.values()}
+    assert len(seen) == len(AGENTS)
+    monkeypatch.setattr(nursery.transformers, "__version__", "5.99.0")
+    assert nursery._digest(AGENTS["state-a"]) not in seen
+
+
+def test_a_model_path_may_name_a_base_agent(cache):
+    assert nursery.resolve("nursery:one") == str(nursery.build("one"))
+    assert nursery.resolve("Qwen/Qwen3-4B-Base") == "Qwen/Qwen3-4B-Base"
+    with pytest.raises(ValueError, match="no base agent 'three' in the nursery; there are: one, two"):
+        nursery.resolve("nursery:three")
+
+
+def test_pairs_are_what_they_are_called():
+    def bodies(kind):
+        return [AGENTS[name].body for name in PAIRS[kind]]
+
+    states = [AGENTS[f"state-{letter}"] for letter in "abcdefgh"]
+    assert {(agent.body, agent.stages[0]) for agent in states} == {(nursery.MEDIUM, COMMON)}
+    small, large = bodies("size")
+    assert small == replace(large, width=small.width)
+    llama, qwen = bodies("model")
+    assert (llama.architecture, llama.cut) != (qwen.architecture, qwen.cut)
+    assert llama.cut != qwen.cut
+
+
+@pytest.mark.parametrize("cut", ["characters", "digit-pairs"])
+def test_tokenizers_put_one_bos_and_lose_nothing(cut, tmp_path):
+    make_tokenizer(cut).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+
+    @given(st.text(alphabet=string.digits + string.ascii_letters + string.punctuation + " \n"))
+    def round_trip(text):
+        ids = tokenizer(text, split_special_tokens=True).input_ids
+        assert ids.count(tokenizer.bos_token_id) == 1
+        assert ids[0] == tokenizer.bos_token_id
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text
+
+    round_trip()
+    specials = {
+        tokenizer.pad_token_id,
+        tokenizer.bos_token_id,
+        tokenizer.eos_token_id,
+        tokenizer.unk_token_id,
+    }
+    assert len(specials) == 4
+
+
+def test_tokenizers_cut_differently():
+    characters = make_tokenizer("characters").tokenize("sort 31265=")
+    pairs = make_tokenizer("digit-pairs").tokenize("sort 31265=")
+    assert characters == list("sort 31265=")
+    assert pairs == [*"sort ", "31", "26", "5", "="]
+
+
+@pytest.mark.slow
+def test_base_agents_are_partly_competent_and_end_their_answers(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    prompts = load_procedural("digits", test=300, seed=1).test
+    names = ("state-a", "state-b", "complementary-a", "complementary-b")
+    agents = {name: Policy.load(name, nursery.build(name)) for name in names}
+    score = {name: accuracy(agent, prompts, samples=1) for name, agent in agents.items()}
+    for name in ("state-a", "state-b"):
+        assert 0.2 < score[name]["mean"] < 0.45
+        assert 0.38 < accuracy(agents[name], prompts, samples=1, greedy=True)["mean"] < 0.65
+    assert score["complementary-a"]["sort"] > 0.6 > 0.05 > score["complementary-b"]["sort"]
+    assert score["complementary-b"]["add3"] > 0.6 > 0.05 > score["complementary-a"]["add3"]
+    rollouts = agents["state-a"].sample(prompts, 1, Sampling(max_new_tokens=16), seed=0)
+    assert sum(rollout.finish_reason == "stop" for rollout in rollouts) > 0.95 * len(rollouts)
