@@ -60,6 +60,9 @@ class Rendering:
                 f"tokenizer {name!r} has no EOS token, so no response could ever end: "
                 "set tokenizer.eos_token or pass eos_ids"
             )
+        for token_id in self.eos_ids:
+            if tokenizer.convert_ids_to_tokens(token_id) is None:
+                raise ValueError(f"eos_ids: tokenizer {name!r} has no token {token_id}")
         self.eos_id: int = own_eos if own_eos in self.eos_ids else self.eos_ids[0]
         self._tokenizer = tokenizer
         self._template_variables = dict(template_variables or {})
@@ -89,14 +92,17 @@ class Rendering:
 
     def encode_response(self, text: str) -> tuple[int, ...]:
         """A response's exact text, without EOS. `decode_response` differs where a token for it is missing."""
-        ids = self._exact.encode(text, add_special_tokens=False).ids
-        return tuple(i for i in ids if i not in self._special_ids)
+        return tuple(self._without_special(self._exact.encode(text, add_special_tokens=False).ids))
 
     def decode_response(self, token_ids: Sequence[int]) -> str:
         """The exact text of a response, special tokens left out; bytes that are not UTF-8 become U+FFFD."""
-        kept = [i for i in token_ids if i not in self._special_ids]
-        text: str = self._exact.decode(kept, skip_special_tokens=False)
+        text: str = self._exact.decode(self._without_special(token_ids), skip_special_tokens=False)
         return text
+
+    def _without_special(self, token_ids: Sequence[int]) -> Sequence[int]:
+        if self._special_ids.isdisjoint(token_ids):
+            return token_ids
+        return [i for i in token_ids if i not in self._special_ids]
 
     def _encode_chat(self, prompt: Prompt) -> list[int]:
         text = prompt.text

@@ -31,20 +31,26 @@ def trajectories(
     """List a run's shared trajectories, filtered by agent, prompt and success."""
     from hacrl.exchange.store import read_run, to_json
 
+    def wanted(found: Trajectory) -> bool:
+        is_correct = None if found.reward is None else found.reward > 0
+        return (
+            (not agent or found.source in agent)
+            and (not prompt or found.prompt_id in prompt)
+            and (correct is None or is_correct is correct)
+        )
+
+    agents, prompts, chosen = set(), set(), []
     try:
-        everything = list(read_run(run))
-        _check_known("--agent", agent, {found.source for found in everything})
-        _check_known("--prompt", prompt, {found.prompt_id for found in everything})
+        for found in read_run(run):
+            agents.add(found.source)
+            prompts.add(found.prompt_id)
+            if wanted(found):
+                chosen.append(found)
+        _check_known("--agent", agent, agents)
+        _check_known("--prompt", prompt, prompts)
     except (OSError, ValueError) as error:
         typer.echo(f"hacrl trajectories: {error}", err=True)
         raise typer.Exit(2) from error
-    chosen = [
-        found
-        for found in everything
-        if (not agent or found.source in agent)
-        and (not prompt or found.prompt_id in prompt)
-        and (correct is None or (found.reward is not None and (found.reward > 0) == correct))
-    ]
     if as_json:
         for found in chosen[:limit]:
             typer.echo(to_json(found))
@@ -52,8 +58,8 @@ def trajectories(
         _print_table(chosen, limit or 20)
 
 
-def _check_known(option: str, wanted: list[str] | None, known: set[str]) -> None:
-    for name in wanted or []:
+def _check_known(option: str, asked: list[str] | None, known: set[str]) -> None:
+    for name in asked or []:
         if name not in known:
             shown = ", ".join(sorted(known)[:10]) + (", ..." if len(known) > 10 else "")
             raise ValueError(f"{option} {name}: not in this run, which has {shown or 'no trajectories'}")

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from torch import Tensor
 
 from hacrl.exchange.normalise import LengthNorm, source_unit
-from hacrl.exchange.reencode import Learner, LeftOut, Reencoder
+from hacrl.exchange.reencode import Learner, Reencoder
 from hacrl.exchange.table import RewardTable
 from hacrl.types import MiniBatch, Prompt, TrainingRow, Trajectory
 
@@ -44,7 +44,8 @@ class LearnerBatch:
     """A learner's updates of one step, in order, and what it had to leave out."""
 
     mini_batches: tuple[MiniBatch, ...]
-    left_out: Counter[LeftOut]
+    left_out: Counter[str]
+    """By cause (`hacrl.exchange.LeftOut`)."""
 
 
 def build_batches(
@@ -82,7 +83,7 @@ class _RowWriter:
         self._name = learner.name
         self._tokens = Reencoder(learner, prompts)
         self._norm = norm
-        self.left_out: Counter[LeftOut] = Counter()
+        self.left_out: Counter[str] = Counter()
 
     def groups(
         self,
@@ -101,22 +102,19 @@ class _RowWriter:
         return [group for group in groups if group]
 
     def _row(self, trajectory: Trajectory, advantage: float, omega: float) -> TrainingRow | None:
-        prompt, response = self._tokens.prompt(trajectory.prompt_id), self._tokens.response(trajectory)
-        if isinstance(prompt, str):
-            self.left_out[prompt] += 1
-            return None
-        if isinstance(response, str):
-            self.left_out[response] += 1
+        encoded = self._tokens.encode(trajectory)
+        if isinstance(encoded, str):
+            self.left_out[encoded] += 1
             return None
         own = trajectory.source == self._name
         if own:
             mean_logp, scale = sum(trajectory.token_logps) / len(trajectory.token_logps), 1.0
         else:
-            mean_logp, scale = source_unit(trajectory, len(response), self._norm)
+            mean_logp, scale = source_unit(trajectory, len(encoded.response_ids), self._norm)
         return TrainingRow(
             prompt_id=trajectory.prompt_id,
-            prompt_ids=prompt,
-            response_ids=response,
+            prompt_ids=encoded.prompt_ids,
+            response_ids=encoded.response_ids,
             source=trajectory.source,
             own=own,
             source_mean_logp=mean_logp,

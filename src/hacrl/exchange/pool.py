@@ -53,7 +53,8 @@ class TrajectoryPool:
         self._asked = {agent: frozenset(prompt_ids) for agent, prompt_ids in asked.items()}
         self._fingerprints = dict(fingerprints)
         self._accepted: dict[tuple[str, str, int], Trajectory] = {}
-        self.rejected: Counter[Cause] = Counter()
+        self.rejected: Counter[str] = Counter()
+        """How many were refused, by `Cause`."""
 
     def add(self, sender: str, trajectories: Iterable[Trajectory]) -> tuple[Rejection, ...]:
         """Take in what `sender` says it drew; returns what was refused."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from hacrl.types import Encoder, Prompt, Trajectory
 
@@ -15,34 +15,53 @@ would learn another text than the verified one. `empty`: there is no text to lea
 Tokens = tuple[int, ...]
 
 
+class Encoded(NamedTuple):
+    """A response to a prompt in the learner's tokens."""
+
+    prompt_ids: Tokens
+    response_ids: Tokens
+
+
 @dataclass(frozen=True)
 class Learner:
-    """The agent a batch is built for: its name, its tokens and what fits into its context."""
+    """The agent a batch is built for: its name, its tokens and what fits into its model."""
 
     name: str
     encoder: Encoder
-    max_prompt_tokens: int | None = None
+    context_length: int | None = None
+    """Most tokens of prompt and response together."""
     max_response_tokens: int | None = None
+    """Most tokens of a peer's response; own ones were drawn under the learner's own limit."""
 
 
 class Reencoder:
-    """Writes one step's prompts and responses in a learner's tokens, each distinct text once."""
+    """Writes one step's trajectories in a learner's tokens, each prompt and each distinct text once."""
 
     def __init__(self, learner: Learner, prompts: Mapping[str, Prompt]) -> None:
         self._learner = learner
         self._prompts = prompts
-        self._prompt_tokens: dict[str, Tokens | LeftOut] = {}
+        self._prompt_tokens: dict[str, Tokens] = {}
         self._text_tokens: dict[str, Tokens | LeftOut] = {}
 
-    def prompt(self, prompt_id: str) -> Tokens | LeftOut:
-        """The prompt with the learner's chat template."""
+    def encode(self, trajectory: Trajectory) -> Encoded | LeftOut:
+        """Prompt and response as the learner trains on them, or why it cannot."""
+        room = self._learner.context_length
+        prompt = self._prompt(trajectory.prompt_id)
+        if room is not None and len(prompt) >= room:
+            return "prompt_too_long"
+        response = self._response(trajectory)
+        if isinstance(response, str):
+            return response
+        if room is not None and len(prompt) + len(response) > room:
+            return "response_too_long"
+        return Encoded(prompt, response)
+
+    def _prompt(self, prompt_id: str) -> Tokens:
         if prompt_id not in self._prompt_tokens:
-            tokens = self._learner.encoder.encode_prompt(self._prompts[prompt_id])
-            fits = _fits(tokens, self._learner.max_prompt_tokens)
-            self._prompt_tokens[prompt_id] = tokens if fits else "prompt_too_long"
+            self._prompt_tokens[prompt_id] = self._learner.encoder.encode_prompt(self._prompts[prompt_id])
         return self._prompt_tokens[prompt_id]
 
-    def response(self, trajectory: Trajectory) -> Tokens | LeftOut:
+    def _response(self, trajectory: Trajectory) -> Tokens | LeftOut:
         """Own tokens as they were drawn; a peer's text re-encoded, without EOS.
 
         A peer's response that is only EOS becomes the learner's own EOS.
@@ -53,18 +72,14 @@ class Reencoder:
         if not text and trajectory.finish_reason == "stop" and len(trajectory.token_ids) == 1:
             return (self._learner.encoder.eos_id,)
         if text not in self._text_tokens:
-            self._text_tokens[text] = self._encode(text)
+            self._text_tokens[text] = self._reencoded(text)
         return self._text_tokens[text]
 
-    def _encode(self, text: str) -> Tokens | LeftOut:
-        encoder = self._learner.encoder
+    def _reencoded(self, text: str) -> Tokens | LeftOut:
+        encoder, limit = self._learner.encoder, self._learner.max_response_tokens
         tokens = encoder.encode_response(text)
         if encoder.decode_response(tokens) != text:
             return "drift"
         if not tokens:
             return "empty"
-        return tokens if _fits(tokens, self._learner.max_response_tokens) else "response_too_long"
-
-
-def _fits(tokens: Tokens, limit: int | None) -> bool:
-    return limit is None or len(tokens) <= limit
+        return tokens if limit is None or len(tokens) <= limit else "response_too_long"

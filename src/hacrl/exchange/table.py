@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -16,21 +15,20 @@ from hacrl.types import Trajectory
 Reverify = Callable[[Trajectory], float | None]
 """Scores a response again; None when it cannot."""
 
-Mistrust = Literal["reward_differs", "reward_unconfirmed"]
-
 
 def hear(
     trajectories: Iterable[Trajectory],
     learner: str,
     sources: Collection[str],
     reverify: Reverify | None = None,
-) -> tuple[tuple[Trajectory, ...], Counter[Mistrust]]:
+) -> tuple[tuple[Trajectory, ...], Counter[str]]:
     """The learner's own trajectories and those of its `sources`; with `reverify`, only confirmed rewards.
 
-    Unscored responses have no reward to confirm and are passed on: they are masked in any case.
+    Returns them, and how many were not believed: `reward_differs`, or `reward_unconfirmed` when the second
+    verification failed. Unscored responses have no reward to confirm and are passed on: they are masked.
     """
     heard: list[Trajectory] = []
-    mistrusted: Counter[Mistrust] = Counter()
+    mistrusted: Counter[str] = Counter()
     for trajectory in trajectories:
         own = trajectory.source == learner
         if not own and trajectory.source not in sources:

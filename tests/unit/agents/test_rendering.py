@@ -171,3 +171,5 @@ def test_a_tokenizer_without_eos_is_refused() -> None:
     with pytest.raises(ValueError, match=r"has no EOS token.*pass eos_ids"):
         Rendering(tok)
     assert Rendering(tok, eos_ids=[2]).eos_id == 2
+    with pytest.raises(ValueError, match=r"eos_ids: .* has no token 999"):
+        Rendering(tok, eos_ids=[2, 999])

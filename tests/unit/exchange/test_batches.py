@@ -112,7 +112,7 @@ def test_masked_samples_never_become_rows_and_the_others_keep_their_advantage() 
 
 
 def test_what_does_not_fit_is_left_out_and_counted() -> None:
-    learner = Learner("a", ENCODER, max_prompt_tokens=5, max_response_tokens=3)
+    learner = Learner("a", ENCODER, max_response_tokens=3)
     step = [
         trajectory("a", "p0", 0, text="own, and longer than three"),
         trajectory("b", "p0", 0, text="123"),
@@ -124,7 +124,7 @@ def test_what_does_not_fit_is_left_out_and_counted() -> None:
     assert batch.left_out == {"response_too_long": 1, "drift": 1, "empty": 1}
     assert sources(batch) == "ab"
     assert [len(mini_batch) for mini_batch in batch.mini_batches] == [1, 1]
-    nothing = batch_for("a", step, "ab", learner=replace(learner, max_prompt_tokens=4))
+    nothing = batch_for("a", step, "ab", learner=replace(learner, context_length=5))
     assert nothing == LearnerBatch((), nothing.left_out)
     assert nothing.left_out == {"prompt_too_long": 5}
 

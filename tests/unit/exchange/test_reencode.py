@@ -5,8 +5,8 @@ from functools import cache
 import pytest
 
 from hacrl.agents.rendering import Rendering
-from hacrl.exchange.reencode import Learner, Reencoder
-from hacrl.types import Prompt
+from hacrl.exchange.reencode import Encoded, Learner, LeftOut, Reencoder
+from hacrl.types import Prompt, Trajectory
 from helpers_exchange import HARD_TEXTS, REAL, SMALL, tokenizer, trajectory
 
 PROMPTS = {"p0": Prompt("p0", "1+1=")}
@@ -17,55 +17,70 @@ def rendering(name: str) -> Rendering:
     return Rendering(tokenizer(name), template_variables={"date_string": "26 Jul 2024"})
 
 
-def reencoder(name: str = "char-level", **limits: int) -> Reencoder:
-    return Reencoder(Learner("me", rendering(name), **limits), PROMPTS)
+def encode(response: Trajectory, name: str = "char-level", **limits: int) -> Encoded | LeftOut:
+    return Reencoder(Learner("me", rendering(name), **limits), PROMPTS).encode(response)
+
+
+def response_ids(response: Trajectory, name: str = "char-level", **limits: int) -> tuple[int, ...]:
+    encoded = encode(response, name, **limits)
+    assert not isinstance(encoded, str)
+    assert encoded.prompt_ids == rendering(name).encode_prompt(PROMPTS["p0"])
+    return encoded.response_ids
 
 
 def test_own_responses_keep_their_tokens_whatever_their_text() -> None:
     own = trajectory("me", text="日本", token_ids=(901, 902, 903), token_logps=(-1.0, -1.0, -1.0))
-    assert reencoder(max_response_tokens=1).response(own) == (901, 902, 903)
+    assert response_ids(own, max_response_tokens=1) == (901, 902, 903)
 
 
 @pytest.mark.parametrize("text", [text for text in HARD_TEXTS if text])
 @pytest.mark.parametrize("name", [name for name in (*SMALL, *REAL) if name != "char-level"])
 def test_a_peers_text_is_written_exactly_without_eos(name: str, text: str) -> None:
-    tokens = reencoder(name).response(trajectory("peer", text=text))
-    assert not isinstance(tokens, str)
+    tokens = response_ids(trajectory("peer", text=text), name)
     assert rendering(name).decode_response(tokens) == text
     assert not set(rendering(name).eos_ids).intersection(tokens)
 
 
 def test_a_truncated_response_is_written_like_any_other() -> None:
     cut = trajectory("peer", text="12", finish_reason="length", token_ids=(5, 6), token_logps=(-1.0, -1.0))
-    assert reencoder().response(cut) == reencoder().response(trajectory("peer", text="12"))
+    assert response_ids(cut) == rendering("char-level").encode_response("12")
 
 
 def test_a_response_of_one_eos_becomes_the_learners_own_eos() -> None:
     only_eos = trajectory("peer", text="", token_ids=(77,), token_logps=(-0.5,))
-    assert reencoder("byte-level").response(only_eos) == (rendering("byte-level").eos_id,)
+    assert response_ids(only_eos, "byte-level") == (rendering("byte-level").eos_id,)
 
 
 def test_a_peer_that_claims_a_lone_eos_for_a_text_is_taken_at_its_text() -> None:
     odd = trajectory("peer", text="12", token_ids=(77,), token_logps=(-0.5,))
-    assert reencoder().response(odd) == rendering("char-level").encode_response("12")
+    assert response_ids(odd) == rendering("char-level").encode_response("12")
 
 
 def test_a_response_cut_before_any_text_teaches_nothing() -> None:
     cut = trajectory("peer", text="", token_ids=(77,), token_logps=(-0.5,), finish_reason="length")
-    assert reencoder().response(cut) == "empty"
+    assert encode(cut) == "empty"
 
 
 def test_a_text_the_learner_cannot_write_is_drift() -> None:
-    assert reencoder("char-level").response(trajectory("peer", text="1 π")) == "drift"
-    assert reencoder("metaspace").response(trajectory("peer", text="1▁2")) == "drift"
+    assert encode(trajectory("peer", text="1 π"), "char-level") == "drift"
+    assert encode(trajectory("peer", text="1▁2"), "metaspace") == "drift"
 
 
-def test_nothing_is_cut_to_fit() -> None:
-    fitting, too_long = trajectory("peer", text="1234"), trajectory("peer", text="12345")
-    assert len(reencoder(max_response_tokens=4).response(fitting)) == 4
-    assert reencoder(max_response_tokens=4).response(too_long) == "response_too_long"
-    assert reencoder(max_prompt_tokens=5).prompt("p0") == rendering("char-level").encode_prompt(PROMPTS["p0"])
-    assert reencoder(max_prompt_tokens=4).prompt("p0") == "prompt_too_long"
+@pytest.mark.parametrize(
+    ("limits", "outcome"),
+    [
+        ({"max_response_tokens": 4}, 4),
+        ({"max_response_tokens": 3}, "response_too_long"),
+        ({"context_length": 9}, 4),
+        ({"context_length": 8}, "response_too_long"),
+        ({"context_length": 6}, "response_too_long"),
+        ({"context_length": 5}, "prompt_too_long"),
+    ],
+)
+def test_nothing_is_cut_to_fit(limits: dict[str, int], outcome: int | str) -> None:
+    """The prompt has 5 tokens with BOS, the response 4."""
+    encoded = encode(trajectory("peer", text="1234"), **limits)
+    assert (encoded if isinstance(encoded, str) else len(encoded.response_ids)) == outcome
 
 
 def test_each_distinct_text_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,5 +89,5 @@ def test_each_distinct_text_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(encoder, "encode_response", lambda text: seen.append(text) or plain(text))
     writer = Reencoder(Learner("me", encoder), PROMPTS)
     for text in ("12", "13", "12", "π", "π"):
-        writer.response(trajectory("peer", text=text))
+        writer.encode(trajectory("peer", text=text))
     assert seen == ["12", "13", "π"]
