@@ -71,8 +71,8 @@ def check_contents(contents: Contents) -> Files:
 def _checked(name: str, content: Any) -> bytes | Mapping[str, torch.Tensor]:
     if not _NAME.fullmatch(name) or name == MANIFEST:
         raise ValueError(
-            f"{name!r} cannot be a file of a checkpoint: expected a relative path of letters, digits and '_.-', "
-            f"with '/' between folders, ending in .json or .safetensors, other than {MANIFEST}"
+            f"{name!r} cannot name a checkpoint's file: expected a relative path of letters, digits and "
+            f"'_.-', with '/' between folders, ending in .json or .safetensors, other than {MANIFEST}"
         )
     if name.endswith(".json"):
         return _encode(name, content)
@@ -126,7 +126,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         except (SafetensorError, ValueError, RuntimeError) as error:
             if match := _OS_ERROR.search(str(error)):
                 raise OSError(int(match[1]), str(error)) from error
-            raise StorageError(f"cannot write {path}: {error}") from error
+            raise StorageError(f"cannot write {path}: {' '.join(str(error).split())}") from error
         with path.open("rb") as file:
             os.fsync(file.fileno())
 

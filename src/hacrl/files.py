@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,23 +65,29 @@ def sync_directory(path: Path) -> None:
 
 def write_synced(path: Path, data: bytes) -> None:
     """Write a file and wait until the disk has it."""
-    with naming(path, "write"), path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    with naming(path, "write"):
+        _write_synced(path, data)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace a file: whoever looks, even after a kill, finds the old content or the new, never a mix."""
-    aside = path.with_name(f".{path.name}.tmp-{os.getpid()}")
+    aside = path.with_name(f".{path.name}.tmp")  # one name for all writers: the next clears what a kill left
     try:
-        write_synced(aside, data)
-        with naming(path, "replace"):
+        with naming(path, "write"):
+            _write_synced(aside, data)
             os.replace(aside, path)
     except BaseException:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):
+            aside.unlink()
         raise
     sync_directory(path.parent)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def digest(path: Path) -> str:
@@ -104,7 +110,8 @@ def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
                 written += file.write(line[written:])
             os.fsync(file.fileno())
         except BaseException:
-            file.truncate(before)
+            with suppress(OSError):  # the first error is the one to tell
+                file.truncate(before)
             raise
 
 

@@ -1,0 +1,90 @@
+"""States to save, and victims that save them. Importing this costs torch."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hacrl.checkpoint import Checkpoint, CheckpointStore
+
+
+def state(step: int) -> dict[str, Any]:
+    """What the tests save at a step: different in every file and at every step."""
+    return {
+        "trainer.json": {"step": step, "position": [step, 2 * step], "loss": 1 / (step + 1)},
+        "agents/small/state.safetensors": {
+            "w": torch.arange(6.0) + step,
+            "moment": torch.full((3,), -1.0 * step),
+        },
+        "agents/small/state.json": {"name": "small", "updates": step},
+        "agents/big/state.safetensors": {
+            "w": torch.arange(9.0).double() / (step + 1),
+            "n": torch.tensor(step),
+        },
+    }
+
+
+def assert_holds(checkpoint: Checkpoint, step: int) -> None:
+    """The checkpoint is bit for bit the state of this step."""
+    expected = state(step)
+    assert checkpoint.step == step
+    assert checkpoint.names() == tuple(sorted(expected))
+    for name, content in expected.items():
+        if name.endswith(".json"):
+            assert checkpoint.json(name) == content
+            continue
+        tensors = checkpoint.tensors(name)
+        assert tensors.keys() == content.keys()
+        for key, tensor in content.items():
+            assert tensors[key].dtype == tensor.dtype
+            assert torch.equal(tensors[key], tensor)
+
+
+def save_step_3(directory: Path) -> None:
+    """One save as a run makes it, in the background."""
+    store = CheckpointStore(directory, keep=1)
+    store.save(3, state(3))
+    store.close()
+
+
+def save_through_kills(directory: Path) -> None:
+    """Save step after step, killed at 20 random moments and resumed: nothing acknowledged may be missing."""
+    moments = random.Random(5)
+    for _ in range(20):
+        reader, writer = os.pipe()
+        child = os.fork()
+        if child == 0:
+            _save_for_ever(directory, writer)
+        os.close(writer)
+        acknowledged = os.read(reader, 8)
+        time.sleep(moments.uniform(0, 0.06))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        while report := os.read(reader, 8):
+            acknowledged = report
+        os.close(reader)
+        store = CheckpointStore(directory, keep=2)
+        latest = store.latest()
+        assert store.damaged == []
+        assert latest is not None
+        assert 1 <= int.from_bytes(acknowledged) <= latest.step
+        assert_holds(latest, latest.step)
+
+
+def _save_for_ever(directory: Path, writer: int) -> None:
+    try:
+        store = CheckpointStore(directory, keep=2)
+        latest = store.latest()
+        for step in itertools.count(latest.step + 1 if latest else 1):
+            store.save(step, state(step), score=1 / step)
+            store.wait()
+            os.write(writer, step.to_bytes(8))
+    finally:
+        os._exit(1)

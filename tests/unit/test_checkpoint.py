@@ -1,0 +1,539 @@
+from __future__ import annotations
+
+import errno
+import os
+import pickle
+import resource
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hacrl import checkpoint as checkpoint_module
+from hacrl.checkpoint import CheckpointStore
+from hacrl.checkpoint_folder import write_folder
+from hacrl.files import StorageError
+from helpers_checkpoint import assert_holds, state
+from helpers_kills import kill_at_every_change, run_alone
+
+SMALL = "agents/small/state.safetensors"
+FILES = ("manifest.json", *sorted(state(0)))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[CheckpointStore]:
+    store = CheckpointStore(tmp_path, keep=2)
+    yield store
+    store.close()
+
+
+def save_steps(store: CheckpointStore, *steps: int) -> None:
+    for step in steps:
+        store.save(step, state(step), background=False)
+
+
+def folders(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
+
+
+def assert_latest(store: CheckpointStore, step: int) -> None:
+    latest = store.latest()
+    assert latest is not None
+    assert_holds(latest, step)
+
+
+# Saving and finding
+
+
+def test_the_newest_state_is_found_bit_for_bit(store: CheckpointStore) -> None:
+    assert store.latest() is None
+    for step in (0, 3, 12):
+        store.save(step, state(step), score=step / 7)
+        store.wait()
+        assert_latest(store, step)
+    latest = store.latest()
+    assert latest is not None
+    assert latest.score == 12 / 7
+    assert store.damaged == []
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8, torch.bool]
+)
+def test_tensors_of_every_kind_come_back_exactly(store: CheckpointStore, dtype: torch.dtype) -> None:
+    drawn = torch.randint(0, 256, (64,), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    tensor = drawn > 100 if dtype == torch.bool else drawn.view(dtype)
+    store.save(1, {"t.safetensors": {"flat": tensor, "empty": torch.zeros(0, 3)}}, background=False)
+    latest = store.latest()
+    assert latest is not None
+    loaded = latest.tensors("t.safetensors")
+    assert loaded["flat"].dtype == dtype
+    assert torch.equal(loaded["flat"].view(torch.uint8), tensor.view(torch.uint8))
+    assert loaded["empty"].shape == (0, 3)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+        max_leaves=10,
+    )
+)
+@settings(max_examples=30, deadline=None)
+def test_json_comes_back_exactly(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+    store = CheckpointStore(tmp_path_factory.mktemp("json"), keep=1)
+    store.save(1, {"value.json": value}, background=False)
+    latest = store.latest()
+    assert latest is not None
+    assert latest.json("value.json") == value
+
+
+def test_json_is_a_snapshot_of_the_moment_of_saving(store: CheckpointStore) -> None:
+    position = {"row": [1]}
+    store.save(1, {"data.json": position})
+    position["row"].append(2)
+    store.wait()
+    latest = store.latest()
+    assert latest is not None
+    assert latest.json("data.json") == {"row": [1]}
+
+
+def test_another_store_sees_the_same_checkpoints(store: CheckpointStore, tmp_path: Path) -> None:
+    save_steps(store, 1, 2)
+    other = CheckpointStore(tmp_path, keep=1)
+    assert_latest(other, 2)
+    save_steps(other, 3)
+    assert_latest(store, 3)
+    assert folders(tmp_path) == ["step_00000003"]
+
+
+def test_an_intact_step_is_not_written_again(store: CheckpointStore, tmp_path: Path) -> None:
+    save_steps(store, 4)
+    before = (tmp_path / "step_00000004" / SMALL).stat().st_ino
+    store.save(4, {"trainer.json": "other"}, background=False)
+    assert (tmp_path / "step_00000004" / SMALL).stat().st_ino == before
+    assert_latest(store, 4)
+
+
+# Which ones stay
+
+
+@pytest.mark.parametrize(
+    ("keep", "scores", "stay"),
+    [
+        (1, [None, None, None], [2]),
+        (2, [None, None, None, None], [2, 3]),
+        (2, [0.1, 0.9, 0.3, 0.2, 0.4], [1, 3, 4]),
+        (1, [0.1, 0.5, 0.5, 0.2], [2, 3]),
+        (1, [-3.0, -1.0, -2.0], [1, 2]),
+        (3, [0.1, 0.2], [0, 1]),
+        (1, [0.5, float("nan"), float("inf"), 0.1], [0, 3]),
+        (1, [None, 0.2, None], [1, 2]),
+    ],
+)
+def test_the_last_ones_and_the_best_stay(
+    tmp_path: Path, keep: int, scores: list[float | None], stay: list[int]
+) -> None:
+    store = CheckpointStore(tmp_path, keep)
+    for step, score in enumerate(scores):
+        store.save(step, {"trainer.json": step}, score=score, background=False)
+    assert folders(tmp_path) == [f"step_{step:08d}" for step in stay]
+
+
+def test_damaged_ones_do_not_count_and_go_with_the_next_save(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=3)
+    save_steps(store, 1, 2, 8, 9)
+    for step in (8, 9):
+        (tmp_path / f"step_0000000{step}" / SMALL).unlink()
+    resumed = CheckpointStore(tmp_path, keep=1)
+    assert_latest(resumed, 2)
+    assert folders(tmp_path) == ["step_00000002", "step_00000008", "step_00000009"]
+    save_steps(resumed, 3)
+    assert folders(tmp_path) == ["step_00000003"]
+
+
+def test_a_damaged_step_is_replaced_when_it_is_done_again(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=2)
+    save_steps(store, 1, 2)
+    (tmp_path / "step_00000002" / "extra").touch()
+    assert_latest(store, 1)
+    for step in (2, 3):
+        save_steps(store, step)
+        assert_latest(store, step)
+    assert folders(tmp_path) == ["step_00000002", "step_00000003"]
+
+
+def test_leftovers_are_ignored_and_removed_by_the_next_save(store: CheckpointStore, tmp_path: Path) -> None:
+    save_steps(store, 1)
+    shutil.copytree(tmp_path / "step_00000001", tmp_path / "step_00000002.tmp-123")
+    (tmp_path / "notes.txt").touch()
+    assert_latest(store, 1)
+    assert store.damaged == []
+    save_steps(store, 2)
+    assert folders(tmp_path) == ["notes.txt", "step_00000001", "step_00000002"]
+
+
+# Damage
+
+
+@pytest.fixture(scope="module")
+def two_steps(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("two_steps")
+    store = CheckpointStore(directory, keep=2)
+    for step in (1, 2):
+        store.save(step, state(step), score=step / 3, background=False)
+    return directory
+
+
+def assert_passes_over(directory: Path, path: Path, damaged: bytes) -> None:
+    intact = path.read_bytes()
+    path.write_bytes(damaged)
+    try:
+        store = CheckpointStore(directory, keep=2)
+        assert_latest(store, 1)
+        assert len(store.damaged) == 1
+        assert str(path) in store.damaged[0]
+    finally:
+        path.write_bytes(intact)
+
+
+@given(st.sampled_from(FILES), st.integers(0), st.integers(0, 7))
+@settings(max_examples=150, deadline=None)
+def test_any_flipped_bit_is_found_and_named(two_steps: Path, name: str, position: int, bit: int) -> None:
+    path = two_steps / "step_00000002" / name
+    data = bytearray(path.read_bytes())
+    data[position % len(data)] ^= 1 << bit
+    assert_passes_over(two_steps, path, bytes(data))
+
+
+@given(st.sampled_from(FILES), st.integers(0))
+@settings(max_examples=60, deadline=None)
+def test_any_truncation_is_found_and_named(two_steps: Path, name: str, length: int) -> None:
+    path = two_steps / "step_00000002" / name
+    data = path.read_bytes()
+    assert_passes_over(two_steps, path, data[: length % len(data)])
+
+
+def swap_agents(folder: Path) -> None:
+    (folder / "agents/small").rename(folder / "agents/other")
+    (folder / "agents/big").rename(folder / "agents/small")
+    (folder / "agents/other").rename(folder / "agents/big")
+
+
+def swap_weights(folder: Path) -> None:
+    small, big = folder / SMALL, folder / "agents/big/state.safetensors"
+    data = small.read_bytes()
+    small.write_bytes(big.read_bytes())
+    big.write_bytes(data)
+
+
+def pickle_as_weights(folder: Path) -> None:
+    (folder / SMALL).write_bytes(pickle.dumps({"w": 1}))
+
+
+def link_weights_elsewhere(folder: Path) -> None:
+    (folder / SMALL).rename(folder.parent / "elsewhere")
+    (folder / SMALL).symlink_to(folder.parent / "elsewhere")
+
+
+def overwrite_manifest(text: str) -> Callable[[Path], None]:
+    def overwrite(folder: Path) -> None:
+        (folder / "manifest.json").write_text(text)
+
+    overwrite.__name__ = f"manifest_{text}"
+    return overwrite
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (swap_agents, "agents/big/state.json is not in the manifest"),
+        (swap_weights, "agents/big/state.safetensors has"),
+        (pickle_as_weights, f"{SMALL} has"),
+        (link_weights_elsewhere, f"{SMALL} is not a plain file"),
+        (lambda folder: (folder / SMALL).unlink(), f"{SMALL} is missing"),
+        (lambda folder: (folder / "agents/evil.pkl").touch(), "agents/evil.pkl is not in the manifest"),
+        (lambda folder: (folder / "manifest.json").unlink(), "manifest.json: No such file"),
+        (overwrite_manifest("[]"), "manifest.json is damaged"),
+        (overwrite_manifest("{}"), "manifest.json is damaged"),
+        (overwrite_manifest(""), "manifest.json is not JSON"),
+    ],
+)
+def test_every_kind_of_damage_is_named_and_passed_over(
+    store: CheckpointStore, tmp_path: Path, damage: Callable[[Path], None], named: str
+) -> None:
+    save_steps(store, 1, 2)
+    damage(tmp_path / "step_00000002")
+    assert_latest(store, 1)
+    assert len(store.damaged) == 1
+    assert str(tmp_path / "step_00000002") in store.damaged[0]
+    assert named in store.damaged[0]
+
+
+def test_a_renamed_checkpoint_is_passed_over(store: CheckpointStore, tmp_path: Path) -> None:
+    save_steps(store, 1, 2)
+    (tmp_path / "step_00000002").rename(tmp_path / "step_00000009")
+    assert_latest(store, 1)
+    assert "step_00000009/manifest.json belongs to step 2" in store.damaged[0]
+
+
+def test_a_format_of_the_future_is_named(store: CheckpointStore, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr("hacrl.checkpoint_folder.FORMAT", 2)
+    save_steps(store, 1)
+    monkeypatch.undo()
+    with pytest.raises(StorageError, match=r"manifest\.json has format 2; this version of hacrl reads 1"):
+        store.latest()
+
+
+def test_without_a_good_one_all_reasons_are_told(store: CheckpointStore, tmp_path: Path) -> None:
+    save_steps(store, 1, 2)
+    (tmp_path / "step_00000001" / SMALL).unlink()
+    (tmp_path / "step_00000002" / "manifest.json").write_text("{")
+    with pytest.raises(
+        StorageError, match=r"(?s)no checkpoint is intact:.*step_00000002/manifest.*00000001/agents"
+    ):
+        store.latest()
+
+
+# What must never be read or written
+
+
+class Evil:
+    def __init__(self, touched: Path) -> None:
+        self.touched = touched
+
+    def __reduce__(self) -> Any:
+        return (os.mkdir, (str(self.touched),))
+
+
+def test_a_pickle_with_a_right_manifest_is_refused_and_not_executed(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
+    touched = tmp_path / "touched"
+    write_folder(tmp_path / "step_00000001", 1, None, {SMALL: pickle.dumps(Evil(touched)), "a.json": b"{"})
+    latest = store.latest()
+    assert latest is not None
+    with pytest.raises(StorageError, match=rf"{SMALL} is not a safetensors file"):
+        latest.tensors(SMALL)
+    with pytest.raises(StorageError, match=r"a\.json is not JSON"):
+        latest.json("a.json")
+    assert not touched.exists()
+
+
+def test_a_manifest_cannot_lead_outside(store: CheckpointStore, tmp_path: Path) -> None:
+    folder = tmp_path / "step_00000001"
+    write_folder(folder, 1, None, {"../secret.json": b"1", "a.json": b"1"})
+    with pytest.raises(StorageError, match=r"\.\./secret\.json is missing"):
+        store.latest()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../x.json",
+        "a/../x.json",
+        "/etc/x.json",
+        "a//x.json",
+        "a\\x.json",
+        "./x.json",
+        ".hidden.json",
+        "a/.json",
+        "",
+        "x",
+        "x.pt",
+        "x.pkl",
+        "x.json/",
+        "x.json\n",
+        "x y.json",
+        "ä.json",
+        "manifest.json",
+    ],
+)
+def test_a_bad_name_is_refused_before_anything_is_written(
+    store: CheckpointStore, tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(ValueError, match="cannot name a checkpoint's file") as caught:
+        store.save(1, {name: {}})
+    assert repr(name) in str(caught.value)
+    assert folders(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.json", {"x": torch.zeros(1)}, "a.json cannot be written as JSON"),
+        ("a.json", {"window": [{3: 0.5}]}, "a.json: JSON turns keys that are not strings"),
+        ("a.safetensors", {"w": [1.0]}, "a.safetensors: expected a dictionary of tensors"),
+        ("a.safetensors", torch.zeros(1), "a.safetensors: expected a dictionary of tensors, got Tensor"),
+    ],
+)
+def test_bad_contents_are_refused_before_anything_is_written(
+    store: CheckpointStore, tmp_path: Path, name: str, content: Any, message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        store.save(1, {name: content})
+    assert folders(tmp_path) == []
+
+
+def test_bad_settings_and_unknown_names_are_refused(store: CheckpointStore, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="keep: at least 1 checkpoint has to stay, got 0"):
+        CheckpointStore(tmp_path, keep=0)
+    with pytest.raises(ValueError, match="step: expected 0 or more, got -1"):
+        store.save(-1, {})
+    save_steps(store, 1)
+    latest = store.latest()
+    assert latest is not None
+    with pytest.raises(StorageError, match=r"step_00000001 holds no 'data\.json', only agents/big/state"):
+        latest.json("data.json")
+
+
+# Failing disks
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """No file may grow over 4096 bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.usefixtures("small_disk")
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [(SMALL, {"w": torch.zeros(5000)}), ("trainer.json", ["x" * 5000])],
+    ids=["tensors", "json"],
+)
+def test_a_file_that_does_not_fit_leaves_the_old_state(
+    store: CheckpointStore, tmp_path: Path, name: str, content: Any
+) -> None:
+    save_steps(store, 1)
+    store.save(2, {"first.json": 1, name: content})
+    with pytest.raises(StorageError, match=rf"cannot write .*{name}: File too large \(free some space"):
+        store.wait()
+    assert folders(tmp_path) == ["step_00000001"]
+    assert_latest(store, 1)
+    save_steps(store, 2)
+    assert_latest(store, 2)
+
+
+@pytest.mark.parametrize("function", ["fsync", "rename", "mkdir"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EACCES])
+def test_every_failing_call_leaves_the_old_state_and_names_a_file(
+    store: CheckpointStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, function: str, code: int
+) -> None:
+    save_steps(store, 1)
+    real = getattr(os, function)
+    messages: list[str] = []
+    for moment in range(100):
+        calls = iter(range(moment + 1))
+
+        def fail(*args: Any, calls: Iterator[int] = calls, moment: int = moment, **kwargs: Any) -> Any:
+            if next(calls, None) == moment:
+                raise OSError(code, os.strerror(code))
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(os, function, fail)
+        try:
+            save_steps(store, 2)
+        except StorageError as error:
+            messages.append(str(error))
+        monkeypatch.undo()
+        if next(calls, None) is not None:
+            break  # the save made fewer calls than that: every one has failed once
+        latest = store.latest()
+        assert latest is not None
+        assert_holds(latest, latest.step)
+        shutil.rmtree(tmp_path / "step_00000002", ignore_errors=True)
+    assert messages
+    assert all(str(tmp_path) in message and os.strerror(code) in message for message in messages)
+
+
+def test_an_error_in_the_background_surfaces_once_at_the_next_call(store: CheckpointStore) -> None:
+    shared = torch.zeros(4)
+    store.save(1, {SMALL: {"a": shared, "b": shared}})
+    with pytest.raises(StorageError, match=rf"cannot write .*{SMALL}: .*Some tensors share memory"):
+        store.save(2, state(2))
+    assert store.latest() is None
+    store.save(2, state(2))
+    store.wait()
+    assert_latest(store, 2)
+
+
+def test_saves_in_the_background_follow_one_another(
+    store: CheckpointStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+    order: list[tuple[str, int]] = []
+    write = checkpoint_module.write_folder
+
+    def slow(folder: Path, step: int, *rest: Any) -> None:
+        order.append(("begin", step))
+        assert gate.wait(30)
+        write(folder, step, *rest)
+        order.append(("end", step))
+
+    monkeypatch.setattr(checkpoint_module, "write_folder", slow)
+    store.save(1, state(1))
+    assert store.latest() is None
+    second = threading.Thread(target=store.save, args=(2, state(2)))
+    second.start()
+    gate.set()
+    second.join()
+    store.wait()
+    assert order == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
+
+
+def test_closing_finishes_the_last_save(tmp_path: Path) -> None:
+    store = CheckpointStore(tmp_path, keep=1)
+    store.save(1, state(1))
+    store.close()
+    assert folders(tmp_path) == ["step_00000001"]
+    assert_latest(store, 1)
+
+
+# Kills
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_kill_inside_every_change_of_a_save_leaves_the_old_or_the_new_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    monkeypatch.setattr(
+        os, "fsync", lambda descriptor: None
+    )  # hundreds of saves; none has to outlive the test
+    prepared = tmp_path / "prepared"
+    store = CheckpointStore(prepared, keep=3)
+    store.save(1, state(1), score=0.9, background=False)
+    store.save(2, state(2), score=0.1, background=False)
+    shutil.copytree(prepared / "step_00000001", prepared / "step_00000003.tmp-99")
+    if damaged:
+        save_steps(store, 3)
+        (prepared / "step_00000003" / SMALL).write_bytes(b"")
+        shutil.copytree(prepared / "step_00000001", prepared / "step_00000003.tmp-99")
+    found = []
+    victims = kill_at_every_change("helpers_checkpoint:save_step_3", prepared, tmp_path / "victims")
+    for victim in victims:
+        store = CheckpointStore(victim, keep=1)
+        latest = store.latest()
+        assert latest is not None
+        assert_holds(latest, latest.step)
+        assert damaged or store.damaged == []
+        found.append(latest.step)
+        save_steps(store, latest.step + 1)
+        assert_latest(store, latest.step + 1)
+        assert folders(victim) == ["step_00000001", f"step_{latest.step + 1:08d}"]
+    assert len(victims) > 30
+    assert found == sorted(found)
+    assert set(found) == {2, 3}
+
+
+def test_kills_at_random_moments_lose_nothing_acknowledged(tmp_path: Path) -> None:
+    run_alone("helpers_checkpoint:save_through_kills", tmp_path / "checkpoints")
