@@ -15,7 +15,7 @@ MAY_CHANGE = re.compile(
 )
 """Keys that do not change what a run computes (up to rounding): a resumed run may set them anew."""
 
-ABSENT = "not set"
+ABSENT = object()
 
 
 def recipe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
@@ -24,22 +24,26 @@ def recipe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
     Agents are matched by name: their order means nothing. `steps` may change while the schedule is constant.
     """
     before, after = dict(_flat(old)), dict(_flat(new))
-    keys = [key for key in {**before, **after} if not MAY_CHANGE.match(key)]
-    if {flat.get("optimiser.schedule") for flat in (before, after)} == {"constant"}:
-        keys.remove("steps")
+    may_extend = {flat.get("optimiser.schedule") for flat in (before, after)} == {"constant"}
     return [
-        f"{key}: {before.get(key, ABSENT)} before, {after.get(key, ABSENT)} now"
-        for key in keys
-        if before.get(key) != after.get(key)
+        f"{key}: {_shown(before, key)} before, {_shown(after, key)} now"
+        for key in {**before, **after}
+        if before.get(key, ABSENT) != after.get(key, ABSENT)
+        and not MAY_CHANGE.match(key)
+        and not (key == "steps" and may_extend)
     ]
 
 
-def _flat(value: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Dotted key and shown value of every leaf; lists of plain values are leaves."""
+def _shown(flat: Mapping[str, object], key: str) -> str:
+    return shown(flat[key]) if key in flat else "not set"
+
+
+def _flat(value: object, path: str = "") -> Iterator[tuple[str, object]]:
+    """Dotted key and value of every leaf; lists are leaves, but for the agents."""
     if path == "agents" and isinstance(value, list):
         value = {agent["name"]: agent for agent in value}
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _flat(inner, f"{path}.{key}" if path else key)
     else:
-        yield path, shown(value)
+        yield path, value

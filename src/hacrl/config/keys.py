@@ -19,15 +19,13 @@ class Key:
     path: str
     """Dotted; `agents.N.name` stands for any agent's."""
     field: FieldInfo
-    section: type[Section]
-    """The section it is a key of."""
 
 
 def all_keys(section: type[Section] = Recipe, prefix: str = "") -> Iterator[Key]:
     """All keys in the order of the model, each section's own keys after the section."""
     for name, field in section.model_fields.items():
         path = f"{prefix}{name}"
-        yield Key(path, field, section)
+        yield Key(path, field)
         item = ".N" if "tuple" in str(field.annotation) else ""
         for inner in sections_in(field.annotation):
             yield from all_keys(inner, f"{path}{item}.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
-from hacrl.config.problems import nearest
+from hacrl.config.problems import Contradiction, Problem, nearest, shown
 from hacrl.config.sections import AtLeast0, Section, all_different, named
 
 if TYPE_CHECKING:
@@ -93,16 +93,17 @@ _SECTION: dict[str, type[MethodSection]] = {
 
 def _full(value: object) -> object:
     """A method as a mapping with a known name; `hacpo-no_exponent` is taken apart."""
+    key = "method" if isinstance(value, str) else "method.name"
     value = named(value)
     if not isinstance(value, Mapping):
         return value
     name = value.get("name", "hacpo")
-    base, *removed = name.split(ABLATION) if isinstance(name, str) else [name]
+    base, *removed = str(name).split(ABLATION)
     if base not in _SECTION or (removed and base != "hacpo"):
-        raise ValueError(
-            f"unknown method{nearest(str(name), _SECTION)} (there are {', '.join(_SECTION)}, "
-            f"and hacpo{ABLATION}... with one of {', '.join(get_args(Mechanism))})"
+        expected = (
+            f"expected {', '.join(_SECTION)} or hacpo{ABLATION}MECHANISM ({', '.join(get_args(Mechanism))})"
         )
+        raise Contradiction([Problem(key, f"{expected}, got {shown(name)}{nearest(str(name), _SECTION)}")])
     without = value.get("without", ())
     if removed and isinstance(without, list | tuple):
         value = {**value, "without": (*without, *removed)}

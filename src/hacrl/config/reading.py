@@ -53,8 +53,8 @@ _Loader.add_constructor(FLOAT, lambda loader, node: float(node.value))
 
 def parse_yaml(text: str) -> Any:
     """Plain values from YAML. Raises `ValueError` with line and column."""
-    loader = _Loader(text)
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         # Depth first: a value that contains itself is an error here, not an endless walk later.
         return None if node is None else loader.construct_object(node, deep=True)
@@ -66,8 +66,6 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(f"not YAML: {str(error).splitlines()[0]}") from error
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
-    finally:
-        loader.dispose()
 
 
 def read_mapping(path: Path) -> dict[str, Any]:

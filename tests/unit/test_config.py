@@ -1,0 +1,392 @@
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hacrl import algorithm
+from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
+from hacrl.algorithm.methods import Mechanism
+from hacrl.config import (
+    HacpoSection,
+    LoraSection,
+    OptimiserSection,
+    Recipe,
+    RecipeError,
+    SamplingSection,
+    UpdatesSection,
+    load_recipe,
+    make_method,
+    parse_recipe,
+    recipe_differences,
+)
+from hacrl.config.keys import all_keys
+from hacrl.config.method import Mechanism as RecipeMechanism
+from hacrl.config.reading import parse_yaml
+from hacrl.config.reference import reference_table
+from helpers_recipes import VALID, Wrong, changed, wrong_recipes
+
+ROOT = Path(__file__).parents[2]
+WRONG = wrong_recipes()
+SMALLEST = (
+    "agents: [{name: a, model: nursery:state-a}, {name: b-1.7, model: nursery:state-b}]\ntask: digits\n"
+)
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def message(values: dict[str, Any], *overrides: str) -> str:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(values, overrides)
+    return str(caught.value)
+
+
+def test_there_are_at_least_300_wrong_recipes():
+    assert len(WRONG) >= 300
+    assert len({json.dumps(wrong.values, sort_keys=True) for wrong in WRONG}) >= 300
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: f"{wrong.key}-{wrong.what}")
+def test_a_wrong_recipe_is_refused_on_one_screen_with_the_key_named(wrong: Wrong, write):
+    path = write(yaml.safe_dump(wrong.values))
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert len(text.splitlines()) < 25
+    assert max(map(len, text.splitlines())) < 300
+    named = [problem.key for problem in caught.value.problems]
+    assert any(key == wrong.key or key.startswith(f"{wrong.key}.") for key in named), text
+
+
+def test_the_recipe_they_are_made_from_is_right():
+    recipe = parse_recipe(VALID)
+    assert recipe.agents[0].lora == LoraSection(rank=8, alpha=16.0, target_modules=("q_proj", "v_proj"))
+    assert recipe.optimiser.betas == (0.9, 0.98)
+    assert recipe.task.settings == {"train": 300}
+    assert recipe.evaluation.tasks[0].name == "reverse"
+
+
+@pytest.mark.parametrize("values", [VALID, yaml.safe_load(SMALLEST), changed(method="hacpo-no_exponent")])
+def test_resolved_reads_back_as_the_same_recipe(values: dict[str, Any]):
+    recipe = parse_recipe(values)
+    assert Recipe.model_validate(json.loads(json.dumps(recipe.resolved()))) == recipe
+
+
+def test_defaults_are_the_papers_and_the_agents_own():
+    recipe = parse_recipe(yaml.safe_load(SMALLEST))
+    assert (recipe.steps, recipe.prompts_per_step, recipe.samples_per_prompt) == (58, 128, 8)
+    assert recipe.optimiser.kl == 0.001
+    for section, record, apart in (
+        (SamplingSection(), Sampling(), {"greedy"}),
+        (LoraSection(), LoraSettings(), set()),
+        (OptimiserSection(), Optimisation(), {"kl", "total_updates", *UpdatesSection.model_fields}),
+    ):
+        expected = {field.name for field in dataclasses.fields(record)} - apart
+        for name in expected:
+            assert getattr(section, name) == getattr(record, name), name
+    assert UpdatesSection().tokens_per_micro_batch == Optimisation().tokens_per_micro_batch
+
+
+@pytest.mark.parametrize("name", ["hacpo", "naive", "gspo", "gspo_x2", "grpo"])
+def test_methods_have_the_algorithms_settings_and_defaults(name: str):
+    recipe = parse_recipe({**yaml.safe_load(SMALLEST), "method": name})
+    factory = getattr(algorithm, name)
+    assert make_method(recipe.method) == factory()
+    assert recipe.method.shares == factory().shares
+    assert recipe.method.rollout_factor == factory().rollout_factor
+    if name != "hacpo":
+        assert recipe.method.settings().keys() == inspect.signature(factory).parameters.keys()
+
+
+def test_ablations_by_name_and_by_list():
+    assert get_args(RecipeMechanism) == get_args(Mechanism)
+    by_name = parse_recipe(changed(method="hacpo-no_exponent-no_stepwise"))
+    by_list = parse_recipe(changed(method={"without": ["exponent", "stepwise"]}))
+    assert by_name == by_list
+    assert make_method(by_name.method) == algorithm.hacpo(without=("exponent", "stepwise"))
+
+
+def test_settings_reach_the_method():
+    method = make_method(parse_recipe(changed(method={"name": "hacpo", "delta": 0.5, "alpha": 3})).method)
+    assert method == algorithm.hacpo(algorithm.HacpoParams(delta=0.5, alpha=3.0))
+
+
+def test_updates_and_samples_of_every_agent():
+    star = parse_recipe(VALID)
+    assert star.topology() == {"small": ("large",), "large": ("small", "third"), "third": ("large",)}
+    assert [star.updates_per_step(name) for name in ("small", "large", "third")] == [4, 6, 4]
+    assert [star.samples_of(name) for name in ("small", "large")] == [4, 8]
+    assert [star.learning_rate_of(name) for name in ("small", "large")] == [1e-5, 2e-6]
+    alone = parse_recipe(changed(method="gspo_x2", exchange={}))
+    assert alone.updates_per_step("large") == 4
+    assert alone.samples_of("small") == 8
+
+
+def test_importing_the_configuration_loads_no_torch():
+    code = "import sys, hacrl.config; print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+# --- suggestions ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (changed(stepz=3), "stepz: unknown key; did you mean 'steps'?"),
+        (changed(learning_rate=1), "learning_rate: unknown key; did you mean 'optimiser.learning_rate'?"),
+        (changed(optimiser={"lr": 1}), "optimiser.lr: unknown key; the keys here are learning_rate, betas"),
+        (changed(method="hcpo"), "got 'hcpo'; did you mean 'hacpo'?"),
+        (changed(optimiser={"schedule": "Cosin"}), "got 'Cosin'; did you mean 'cosine'?"),
+        (changed(exchange__hub="lrge"), "got 'lrge'; did you mean 'large'?"),
+        (
+            changed(method={"name": "gspo", "delta": 1}),
+            "unknown key; the keys here are name, clip_low, clip_high",
+        ),
+        (changed(steps="many"), "steps: expected a whole number, got 'many'"),
+        (
+            changed(agents__0__device="gpu"),
+            "agents.0.device: expected auto, cpu, cuda or cuda:NUMBER, got 'gpu'",
+        ),
+    ],
+)
+def test_messages_say_what_to_write_instead(values: dict[str, Any], expected: str):
+    assert expected in message(values)
+
+
+def test_all_mistakes_at_once_ten_shown():
+    text = message({"agents": [], **{f"key{number}": 1 for number in range(14)}})
+    assert text.startswith("recipe: 16 problems\n")
+    assert len(text.splitlines()) == 12
+    assert text.endswith("... and 6 more")
+
+
+def test_long_values_are_cut():
+    assert len(message(changed(steps="x" * 10_000))) < 200
+
+
+# --- files ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "the file is empty"),
+        ("# nothing\n", "the file is empty"),
+        ("- a\n", "expected a mapping of keys, got a list"),
+        ("agents: [\n", "line 2, column 1"),
+        ("steps: 3\nseed: 1\nsteps: 4\n", "line 3, column 1: the key 'steps' is given twice"),
+        ("optimiser:\n  kl: 0\n  kl: 1\n", "line 3, column 3: the key 'kl' is given twice"),
+        ("1: 2\n", "line 1, column 1: expected a word as key, got 1"),
+        ("steps: 1\n---\nsteps: 2\n", "line 2, column 1"),
+        ("a: &a [*a]\n", "line 1"),
+        ("a: !!python/object/apply:os.system [ls]\n", "line 1, column 4"),
+        ("a: !!int x\n", "'x'"),
+        ("a: \x07\n", "not YAML"),
+        ("[" * 1500, "nested too deeply"),
+    ],
+)
+def test_files_that_are_not_recipes(text: str, expected: str, write):
+    path = write(text)
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path)
+    assert str(caught.value).startswith(f"{path}: 1 problem\n  ")
+    assert expected in str(caught.value)
+    assert len(str(caught.value).splitlines()) == 2
+
+
+def test_files_that_cannot_be_read(tmp_path: Path):
+    (tmp_path / "binary.yaml").write_bytes(b"steps: \xff\xfe")
+    for path, expected in (
+        (tmp_path / "none.yaml", "No such file"),
+        (tmp_path, "Is a directory"),
+        (tmp_path / "binary.yaml", "not UTF-8 text (byte 7)"),
+    ):
+        with pytest.raises(RecipeError, match=re.escape(expected)) as caught:
+            load_recipe(path)
+        assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-6", 1e-6),
+        ("1E6", 1e6),
+        (".5", 0.5),
+        ("-3", -3),
+        ("010", 10),
+        ("on", "on"),
+        ("12:30", "12:30"),
+        ("2024-01-01", "2024-01-01"),
+        ("true", True),
+        ("~", None),
+        ("", None),
+        ("9" * 30, float("9" * 30)),
+        ("{a: [1, 2e1]}", {"a": [1, 20.0]}),
+    ],
+)
+def test_yaml_numbers_are_numbers_and_words_are_words(text: str, value: object):
+    parsed = parse_yaml(text)
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_every_float_python_writes_is_read_back(value: float):
+    assert parse_yaml(repr(value)) == value
+
+
+@given(st.text(max_size=60))
+def test_no_text_gives_anything_but_values_or_a_value_error(text: str):
+    with contextlib.suppress(ValueError):
+        parse_yaml(text)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "recipes").rglob("*.yaml")), ids=lambda path: path.name)
+def test_every_recipe_of_the_repository_is_valid(path: Path):
+    load_recipe(path)
+
+
+# --- overrides --------------------------------------------------------------------------------------------
+
+
+def test_overrides_by_dotted_key(write):
+    recipe = load_recipe(
+        write(SMALLEST),
+        [
+            "optimiser.learning_rate=3e-4",
+            "agents.0.model=some/directory",
+            "agents.b-1.7.lora.rank=4",
+            "agents.a.device=cpu",
+            "method.delta=0.5",
+            "task.train=300",
+            "exchange.topology=[[a, b-1.7]]",
+            "evaluation.tasks=[sort]",
+        ],
+    )
+    assert recipe.optimiser.learning_rate == 3e-4
+    assert recipe.agents[0].model == "some/directory"
+    assert recipe.agents[0].device == "cpu"
+    assert recipe.agents[1].lora == LoraSection(rank=4)
+    assert recipe.method == HacpoSection(delta=0.5)
+    assert recipe.task.model_dump() == {"name": "digits", "train": 300}
+    assert recipe.topology() == {"a": (), "b-1.7": ("a",)}
+
+
+def test_an_override_keeps_a_bare_method_name(write):
+    recipe = load_recipe(write(SMALLEST + "method: grpo\n"), ["method.clip_low=0.1"])
+    assert make_method(recipe.method) == algorithm.grpo(clip_low=0.1)
+
+
+def test_a_later_override_wins_and_values_may_contain_equal_signs(write):
+    recipe = load_recipe(write(SMALLEST), ["steps=3", "steps=4", "agents.a.model=x=y"])
+    assert (recipe.steps, recipe.agents[0].model) == (4, "x=y")
+
+
+def test_an_override_of_one_alias_leaves_the_others(write):
+    shared = (
+        "agents: [{name: a, model: m, lora: &l {rank: 2}}, {name: b, model: m, lora: *l}]\ntask: digits\n"
+    )
+    recipe = load_recipe(write(shared), ["agents.a.lora.rank=8"])
+    assert [agent.lora and agent.lora.rank for agent in recipe.agents] == [8, 2]
+
+
+def test_parsing_leaves_the_callers_values_alone():
+    values = yaml.safe_load(SMALLEST)
+    parse_recipe(values, ["agents.a.model=other", "method.delta=0.5"])
+    assert values == yaml.safe_load(SMALLEST)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("steps", "'steps' on the command line: expected key=value"),
+        ("=3", "'=3' on the command line: expected key=value"),
+        ("steps.=3", "expected key=value"),
+        ("steps.many=3", "steps is 58, which has no keys"),
+        ("agents.c.model=x", "no agent is called 'c'"),
+        ("agents.b-17.model=x", "did you mean 'b-1.7'?"),
+        ("agents.7.model=x", "agents has the entries 0 to 1, but no '7'"),
+        ("steps=[", "line 1"),
+        ("steps=many", "steps: expected a whole number, got 'many' (set on the command line)"),
+        (
+            "agents.b-1.7.modle=x",
+            "agents.1.modle: unknown key; did you mean 'model'? (set on the command line)",
+        ),
+    ],
+)
+def test_wrong_overrides(override: str, expected: str):
+    assert expected in message({**yaml.safe_load(SMALLEST), "steps": 58}, override)
+
+
+# --- differences ------------------------------------------------------------------------------------------
+
+
+def differences(**changes: Any) -> list[str]:
+    return recipe_differences(parse_recipe(VALID).resolved(), parse_recipe(changed(**changes)).resolved())
+
+
+def test_differences_name_the_key_and_both_values():
+    assert differences() == []
+    assert differences(seed=4, optimiser__betas=[0.9, 0.99]) == [
+        "seed: 3 before, 4 now",
+        "optimiser.betas: [0.9, 0.98] before, [0.9, 0.99] now",
+    ]
+    assert differences(agents__0__lora=None)[-1] == "agents.small.lora: not set before, null now"
+    assert differences(method={"delta": 0.3})[:2] == [
+        "method.delta_step: 0.02 before, 0.025 now",
+        "method.alpha: 2.0 before, 1.0 now",
+    ]
+
+
+def test_what_only_looks_at_a_run_or_bounds_its_memory_may_change():
+    assert not differences(
+        logging={},
+        checkpoint={},
+        evaluation={},
+        sampling__max_rows=8,
+        updates__tokens_per_micro_batch=64,
+        updates__gradient_checkpointing=False,
+        agents__0__device="auto",
+        reward__deadline_seconds=1,
+    )
+
+
+def test_the_order_of_agents_does_not_matter():
+    assert differences(agents=[*reversed(VALID["agents"])]) == []
+    assert differences(agents=[VALID["agents"][0], VALID["agents"][1]])[0].startswith("agents.third.name")
+
+
+def test_a_run_may_be_extended_only_while_its_schedule_is_constant():
+    assert differences(steps=70) == ["steps: 7 before, 70 now"]
+    old, new = (parse_recipe(changed(optimiser={}, steps=steps)).resolved() for steps in (7, 70))
+    assert recipe_differences(old, new) == []
+
+
+# --- documentation ----------------------------------------------------------------------------------------
+
+
+def test_the_documentation_lists_every_key():
+    assert reference_table() in (ROOT / "docs" / "recipe.md").read_text()
+    assert all(key.field.description for key in all_keys())
