@@ -1,0 +1,235 @@
+"""A pool of killable worker processes that all run one function."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import hacrl
+from hacrl.rewards.limits import Limits
+from hacrl.rewards.processes import kill_tree
+from hacrl.rewards.scores import Cause
+
+START_SECONDS = 120.0
+"""For loading the function; importing a large library on a busy machine takes a while."""
+MAX_REPLY = 16 * 2**20
+OWNER_VARIABLE = "HACRL_WORKER_OF"
+"""Set in the environment of every worker: the process id of its trainer."""
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+"""All that a confined worker sees of the trainer's environment: no tokens and no keys."""
+
+
+class PoolError(RuntimeError):
+    """A worker cannot be started: a mistake in the set-up, not in one sample."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call came to: a value, or the cause of its failure."""
+
+    value: Any = None
+    cause: Cause | None = None
+    detail: str = ""
+
+
+class _Ended(Exception):
+    """The worker cannot be used any more."""
+
+    def __init__(self, cause: Cause, detail: str) -> None:
+        super().__init__(detail)
+        self.outcome = Outcome(None, cause, detail)
+
+
+class Pool:
+    """Runs calls of one function, given as `module:function`, in worker processes with limits."""
+
+    def __init__(self, function: str, limits: Limits | None = None, workers: int = 2) -> None:
+        self.function, self.limits = function, limits or Limits()
+        self._scratch = tempfile.mkdtemp(prefix="hacrl-")
+        os.chmod(self._scratch, 0o777)  # noqa: S103  (a worker may have a user id of its own)
+        self._workers = [Worker(function, self.limits, self._scratch) for _ in range(workers)]
+        self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        for worker in self._workers:
+            self._idle.put(worker)
+        self._threads = ThreadPoolExecutor(workers, thread_name_prefix="hacrl-pool")
+
+    def run(self, calls: Sequence[Mapping[str, Any]]) -> list[Outcome]:
+        """Call the function once per mapping of keyword arguments; the outcomes are in the same order."""
+        return list(self._threads.map(self._run_one, calls))
+
+    def walls(self) -> dict[str, bool]:
+        """Which walls stand here: `processes`, `user`, and for confined workers `network` and `files`."""
+        return self._workers[0].start()
+
+    def close(self) -> None:
+        """Kill all workers and everything they started."""
+        self._threads.shutdown(cancel_futures=True)
+        for worker in self._workers:
+            worker.kill()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _run_one(self, arguments: Mapping[str, Any]) -> Outcome:
+        worker = self._idle.get()
+        try:
+            return worker.call(arguments)
+        finally:
+            self._idle.put(worker)
+
+
+class Worker:
+    """The trainer's end of one worker process: started when needed, replaced after it had to be killed."""
+
+    def __init__(self, function: str, limits: Limits, scratch: str) -> None:
+        self._function, self._limits, self._scratch = function, limits, scratch
+        self._process: subprocess.Popen[bytes] | None = None
+        self._walls: dict[str, bool] = {}
+
+    def call(self, arguments: Mapping[str, Any]) -> Outcome:
+        """Run one call to its end or to the deadline."""
+        identity = secrets.token_hex(8)  # cannot be guessed: a stray line is not taken for the reply
+        try:
+            message = json.dumps({"id": identity, "arguments": arguments})
+        except (TypeError, ValueError, RecursionError) as error:
+            return Outcome(None, "not_json", str(error)[:300])
+        self.start()
+        try:
+            reply = self._exchange(message.encode() + b"\n", identity)
+        except _Ended as end:
+            self.kill()
+            return end.outcome
+        self._calls_left -= 1
+        if self._calls_left <= 0 or reply.cause == "memory":
+            self.kill()
+            self._spawn()
+        return reply
+
+    def start(self) -> dict[str, bool]:
+        """Wait until the worker is ready; starts it if it is not running."""
+        if self._process is None:
+            self._spawn()
+        if self._walls:
+            return self._walls
+        try:
+            greeting = self._read_line(time.monotonic() + START_SECONDS)
+        except _Ended as end:
+            self.kill()
+            raise PoolError(f"a worker for {self._function} did not start ({end})") from None
+        if "ready" not in greeting:
+            self.kill()
+            raise PoolError(f"cannot load {self._function}: {greeting.get('failed')}")
+        self._walls = dict(greeting["ready"])
+        return self._walls
+
+    def kill(self) -> None:
+        """End the process, its children and theirs."""
+        if self._process is None:
+            return
+        kill_tree(self._process.pid)
+        self._process.wait()
+        self._process = None
+        self._channel.close()
+        os.close(self._lifeline)
+
+    def _spawn(self) -> None:
+        self._channel, theirs = socket.socketpair()
+        watched, self._lifeline = os.pipe()
+        job = {
+            "function": self._function,
+            "limits": asdict(self._limits),
+            "path": [os.path.abspath(entry) for entry in sys.path],
+            "scratch": self._scratch,
+            "channel": theirs.fileno(),
+            "lifeline": watched,
+        }
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
+                [sys.executable, "-P", "-m", "hacrl.rewards.worker", json.dumps(job)],
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), watched),
+                start_new_session=True,
+            )
+        finally:
+            theirs.close()
+            os.close(watched)
+        self._received = bytearray()
+        self._walls = {}
+        self._calls_left = self._limits.calls
+
+    def _environment(self) -> dict[str, str]:
+        if self._limits.confined:
+            inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+            inherited |= {"HOME": self._scratch, "TMPDIR": self._scratch}
+        else:
+            inherited = dict(os.environ)
+        return inherited | {
+            OWNER_VARIABLE: str(os.getpid()),
+            "OMP_NUM_THREADS": "1",
+            "OPENBLAS_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONPATH": str(Path(hacrl.__file__).parents[1]),
+        }
+
+    def _exchange(self, message: bytes, identity: str) -> Outcome:
+        until = time.monotonic() + self._limits.deadline
+        try:
+            self._channel.settimeout(self._limits.deadline)
+            self._channel.sendall(message)
+        except OSError as error:
+            raise _Ended("crash", f"the worker does not listen: {error}") from None
+        reply = self._read_line(until)
+        while reply.get("id") != identity:  # left over from an earlier call
+            reply = self._read_line(until)
+        cause = reply.get("cause")
+        if cause not in (None, "exception", "memory"):
+            raise _Ended("protocol", "the worker gave an unknown cause")
+        return Outcome(reply.get("value"), cause, str(reply.get("detail", ""))[:1000])
+
+    def _read_line(self, until: float) -> dict[str, Any]:
+        while b"\n" not in self._received:
+            self._channel.settimeout(max(0.001, until - time.monotonic()))
+            try:
+                data = self._channel.recv(65536)
+            except TimeoutError:
+                raise _Ended("timeout", f"no reply after {self._limits.deadline:g} s") from None
+            except OSError as error:
+                raise _Ended("crash", str(error)) from None
+            if not data:
+                raise _Ended("crash", "the worker process died")
+            self._received += data
+            if len(self._received) > MAX_REPLY or time.monotonic() > until:
+                raise _Ended(
+                    "protocol" if len(self._received) > MAX_REPLY else "timeout", "no end of the reply"
+                )
+        line, _, rest = self._received.partition(b"\n")
+        self._received = rest
+        with contextlib.suppress(ValueError, RecursionError):
+            reply = json.loads(line)
+            if isinstance(reply, dict):
+                return reply
+        raise _Ended("protocol", "the worker sent something else than JSON")

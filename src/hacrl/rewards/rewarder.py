@@ -1,0 +1,155 @@
+"""The reward of a completion: a weighted sum of verifiers and reward functions."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Self
+
+from hacrl.rewards.functions import Batch, RewardFunction, call_here, score_with
+from hacrl.rewards.limits import Limits
+from hacrl.rewards.pool import Pool
+from hacrl.rewards.scores import Cause, Score, as_score, check_share
+from hacrl.rewards.verifiers import Verifier, get_verifier
+from hacrl.types import Prompt
+
+Scorer = Callable[[Batch], list[Score]]
+
+
+@dataclass(frozen=True, slots=True)
+class Reward:
+    """One term of the sum."""
+
+    source: str | RewardFunction
+    """A verifier's name; a reward function as `module:function`, run in worker processes; or a function, run in
+    this process."""
+    weight: float = 1.0
+    gold: str | None = None
+    """The column with the reference answer, where it is not the verifier's usual one."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Further keyword arguments of the verifier."""
+
+
+class Rewarder:
+    """Scores completions: whatever a verifier does, each gets a reward or a cause why it has none."""
+
+    def __init__(
+        self,
+        rewards: Sequence[Reward],
+        *,
+        limits: Limits | None = None,
+        workers: int = 2,
+        max_unscorable: float = 0.5,
+    ) -> None:
+        if not rewards:
+            raise ValueError("a rewarder needs at least one verifier or reward function")
+        self.max_unscorable = max_unscorable
+        self.unscorable: Counter[Cause] = Counter()
+        """How many completions had no reward so far, by cause."""
+        self._pools = ExitStack()
+        self._weights = [reward.weight for reward in rewards]
+        try:
+            self._scorers = [self._scorer(reward, limits or Limits(), workers) for reward in rewards]
+        except BaseException:
+            self.close()
+            raise
+
+    def score(
+        self,
+        prompts: Sequence[Prompt],
+        completions: Sequence[str],
+        completion_ids: Sequence[Sequence[int]],
+    ) -> list[Score]:
+        """One score per completion. Raises `TooManyUnscorable` when too large a share has no reward."""
+        batch = Batch(prompts, completions, completion_ids)
+        if not prompts:
+            return []
+        by_scorer = [scorer(batch) for scorer in self._scorers]
+        scores = [combine(terms, self._weights) for terms in zip(*by_scorer, strict=True)]
+        self.unscorable.update(score.cause for score in scores if score.cause is not None)
+        check_share(scores, self.max_unscorable)
+        return scores
+
+    def close(self) -> None:
+        """End all worker processes."""
+        self._pools.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _scorer(self, reward: Reward, limits: Limits, workers: int) -> Scorer:
+        if not isinstance(reward.source, str):
+            return functools.partial(score_with, functools.partial(call_here, reward.source))
+        if ":" in reward.source:
+            pool = self._pools.enter_context(Pool(reward.source, replace(limits, confined=False), workers))
+            return functools.partial(score_with, pool.run)
+        verifier = get_verifier(reward.source)
+        gold = reward.gold or verifier.gold
+        if verifier.in_process:
+            return functools.partial(_verify_here, verifier.load(), gold, reward.settings)
+        own = replace(limits, calls=1) if verifier.runs_answer else limits
+        pool = self._pools.enter_context(Pool(verifier.path, own, workers))
+        return functools.partial(_verify_in_pool, pool, verifier, gold, reward.settings)
+
+
+def combine(terms: Sequence[Score], weights: Sequence[float]) -> Score:
+    """The weighted sum. A term that answered None is left out; one that failed leaves the sum unknown.
+
+    Leaving out is TRL's rule for None, which says "not my kind of completion". A verifier that was killed
+    says nothing: without it, a right answer would be taken for a wrong one.
+    """
+    failed = next((term for term in terms if term.cause not in (None, "none")), None)
+    known = [
+        (term.reward, weight) for term, weight in zip(terms, weights, strict=True) if term.reward is not None
+    ]
+    if failed or not known:
+        return failed or terms[0]
+    return as_score(sum(reward * weight for reward, weight in known))
+
+
+def references(batch: Batch, column: str) -> list[Any]:
+    """The reference answers; a prompt without one is a mistake in the data."""
+    for prompt in batch.prompts:
+        if prompt.columns.get(column) is None:
+            raise ValueError(
+                f"prompt {prompt.id!r} has no column {column!r} with the reference answer; it has "
+                f"{', '.join(map(repr, prompt.columns)) or 'no columns'}"
+            )
+    return [prompt.columns[column] for prompt in batch.prompts]
+
+
+def _verify_here(
+    verify: Callable[..., float], column: str, settings: Mapping[str, Any], batch: Batch
+) -> list[Score]:
+    scores = []
+    for response, gold in zip(batch.completions, references(batch, column), strict=True):
+        try:
+            scores.append(as_score(verify(response, gold, **settings)))
+        except Exception as error:
+            scores.append(Score(None, "exception", f"{type(error).__name__}: {str(error)[:300]}"))
+    return scores
+
+
+def _verify_in_pool(
+    pool: Pool, verifier: Verifier, column: str, settings: Mapping[str, Any], batch: Batch
+) -> list[Score]:
+    samples = zip(batch.completions, references(batch, column), strict=True)
+    outcomes = pool.run([{"response": response, "gold": gold, **settings} for response, gold in samples])
+    scores = []
+    for outcome in outcomes:
+        if outcome.cause is None:
+            scores.append(as_score(outcome.value))
+        elif verifier.runs_answer and outcome.cause in ("timeout", "crash", "memory", "protocol"):
+            scores.append(Score(0.0))  # it was the answer that hung or died, not the verifier
+        else:
+            scores.append(Score(None, outcome.cause, outcome.detail))
+    return scores
