@@ -46,23 +46,8 @@ class Rendering:
         `template_variables` are passed to the chat template: `{"enable_thinking": False}` for Qwen3,
         `{"date_string": "26 Jul 2024"}` for Llama-3.2, whose prompts would otherwise change from day to day.
         """
-        name = tokenizer.name_or_path or type(tokenizer).__name__
-        if not getattr(tokenizer, "is_fast", False):
-            raise ValueError(
-                f"tokenizer {name!r} is not a fast tokenizer: load one that has a tokenizer.json"
-            )
+        self.eos_ids = _checked_eos(tokenizer, eos_ids)
         own_eos = tokenizer.eos_token_id
-        self.eos_ids: tuple[int, ...] = (
-            tuple(eos_ids) if eos_ids else (own_eos,) if own_eos is not None else ()
-        )
-        if not self.eos_ids:
-            raise ValueError(
-                f"tokenizer {name!r} has no EOS token, so no response could ever end: "
-                "set tokenizer.eos_token or pass eos_ids"
-            )
-        for token_id in self.eos_ids:
-            if tokenizer.convert_ids_to_tokens(token_id) is None:
-                raise ValueError(f"eos_ids: tokenizer {name!r} has no token {token_id}")
         self.eos_id: int = own_eos if own_eos in self.eos_ids else self.eos_ids[0]
         self._tokenizer = tokenizer
         self._template_variables = dict(template_variables or {})
@@ -176,6 +161,23 @@ class Rendering:
         return (bos, *ids[start:]) if start or self._adds_bos else tuple(ids)
 
 
+def _checked_eos(tokenizer: PreTrainedTokenizerFast, eos_ids: Sequence[int] | None) -> tuple[int, ...]:
+    """The given EOS tokens, or the tokenizer's own."""
+    name = tokenizer.name_or_path or type(tokenizer).__name__
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(f"tokenizer {name!r} is not a fast tokenizer: load one that has a tokenizer.json")
+    if not eos_ids and tokenizer.eos_token_id is None:
+        raise ValueError(
+            f"tokenizer {name!r} has no EOS token, so no response could ever end: "
+            "set tokenizer.eos_token or pass eos_ids"
+        )
+    chosen = tuple(eos_ids or (tokenizer.eos_token_id,))
+    for token_id in chosen:
+        if tokenizer.convert_ids_to_tokens(token_id) is None:
+            raise ValueError(f"eos_ids: tokenizer {name!r} has no token {token_id}")
+    return chosen
+
+
 def _special_ids(tokenizer: PreTrainedTokenizerFast, eos_ids: Sequence[int]) -> frozenset[int]:
     """All tokens that never stand for text: flagged so in the vocabulary, or named by the tokenizer."""
     flagged = {i for i, token in tokenizer.added_tokens_decoder.items() if token.special}
@@ -219,18 +221,8 @@ def _exact_copy(backend: Tokenizer, eos_ids: Sequence[int]) -> Tokenizer:
     return copy
 
 
-_UNICODE_FORMS = (
-    "NFC",
-    "NFD",
-    "NFKC",
-    "NFKD",
-    "Nmt",
-    "Precompiled",
-    "Lowercase",
-    "StripAccents",
-    "BertNormalizer",
-)
-_REWRITING = frozenset((*_UNICODE_FORMS, "Prepend", "Strip"))
+_NORMAL_FORMS = ("NFC", "NFD", "NFKC", "NFKD", "Nmt", "Precompiled")
+_REWRITING = frozenset((*_NORMAL_FORMS, "Lowercase", "StripAccents", "BertNormalizer", "Prepend", "Strip"))
 """Normalisers (and the decoder `Strip`) that add to, rewrite or cut text."""
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 from functools import cache
 
 import pytest
@@ -9,6 +10,7 @@ from hacrl.exchange.reencode import Encoded, Learner, LeftOut, Reencoder
 from hacrl.types import Prompt, Trajectory
 from helpers_exchange import HARD_TEXTS, REAL, SMALL, tokenizer, trajectory
 
+EXACT = tuple(name for name in (*SMALL, *REAL) if name != "char-level")
 PROMPTS = {"p0": Prompt("p0", "1+1=")}
 
 
@@ -34,11 +36,25 @@ def test_own_responses_keep_their_tokens_whatever_their_text() -> None:
 
 
 @pytest.mark.parametrize("text", [text for text in HARD_TEXTS if text])
-@pytest.mark.parametrize("name", [name for name in (*SMALL, *REAL) if name != "char-level"])
+@pytest.mark.parametrize("name", EXACT)
 def test_a_peers_text_is_written_exactly_without_eos(name: str, text: str) -> None:
     tokens = response_ids(trajectory("peer", text=text), name)
     assert rendering(name).decode_response(tokens) == text
     assert not set(rendering(name).eos_ids).intersection(tokens)
+
+
+@pytest.mark.parametrize("learner", EXACT)
+@pytest.mark.parametrize("source", EXACT)
+def test_whatever_a_peer_may_draw_reaches_the_learner_exactly(source: str, learner: str) -> None:
+    """Any tokens at all, as an untrained model draws them: broken UTF-8, special tokens, rare scripts."""
+    rng = random.Random(f"{source} -> {learner}")
+    vocabulary = len(tokenizer(source))
+    for _ in range(50):
+        drawn = [rng.randrange(vocabulary) for _ in range(rng.randrange(1, 20))]
+        text = rendering(source).decode_response(drawn)
+        outcome = encode(trajectory("peer", text=text, token_ids=(*drawn, 0)), learner)
+        if "▁" not in text:  # the one character SentencePiece keeps for itself
+            assert outcome == "empty" if not text else outcome != "drift"
 
 
 def test_a_truncated_response_is_written_like_any_other() -> None:
