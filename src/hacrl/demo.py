@@ -1,74 +1,73 @@
-"""`make demo`: one simulated HACPO step, number by number. No model is trained here."""
+"""`make demo`: the quickstart recipe with every agent alone and with all of them together."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
 from rich.console import Console
 from rich.table import Table
-from torch import Tensor
 
-from hacrl.algorithm import Capability, HacpoParams, advantages, hacpo_loss, window_lower
+from hacrl.cli.errors import user_errors
+from hacrl.cli.tables import interval
+from hacrl.config import load_recipe
+from hacrl.trainer import train
 
-AGENTS = ("small", "medium", "large")
-SKILL = torch.tensor([0.2, 0.4, 0.7])
-PROMPTS, SAMPLES = 64, 8
+ALONE = "gspo"
 
 
-def main() -> None:
-    """Simulate the rewards and ratios of one step and print what HACPO makes of them."""
+def main(
+    recipe: Annotated[Path, typer.Argument(help="A recipe whose method shares.")],
+    out: Annotated[Path, typer.Option(help="Directory for the runs.")] = Path("runs/quickstart"),
+) -> None:
+    """Train the recipe's agents together, then the same agents alone on as many samples, and compare."""
     console = Console()
-    random = torch.Generator().manual_seed(0)
-    console.print("[bold]One simulated HACPO step[/bold]: random rewards and ratios, no model is trained.\n")
-    rewards = (torch.rand(3, PROMPTS, SAMPLES, generator=random) < SKILL[:, None, None]).double()
-    capability = Capability(len(AGENTS))
-    capability.update(rewards.mean((1, 2)))
-    console.print(_capability_table(capability))
-    _, baseline = advantages(rewards, capability.omega)
-    own_mean = rewards.mean(-1)
-    console.print(_baseline_table(baseline, own_mean))
-    console.print(_window_table(random))
+    with user_errors():
+        method = load_recipe(recipe).method.name
+        out = _unused(out)
+        console.print(
+            f"[bold]Together[/bold]: {method}, every agent learns from everybody's verified answers"
+        )
+        together = train(recipe, out / "together")
+        console.print(f"[bold]Alone[/bold]: {ALONE}, the same agents, prompts and number of samples")
+        alone = train(recipe, out / "alone", overrides=[f"method={ALONE}"])
+    console.print(comparison(alone, together))
+    console.print(f"One seed, {together['steps']} steps; the brackets are 95% intervals over test problems.")
+    console.print(f"Run directories: {out / 'together'} and {out / 'alone'}", highlight=False)
 
 
-def _capability_table(capability: Capability) -> Table:
-    table = Table(title="Capability, and omega of learner over source", title_justify="left")
-    table.add_column("learner")
-    table.add_column("P_hat", justify="right")
-    for source in AGENTS:
-        table.add_column(f"/ {source}", justify="right")
-    for name, estimate, row in zip(AGENTS, capability.estimates, capability.omega, strict=True):
-        table.add_row(name, f"{estimate:.3f}", *(f"{value:.2f}" for value in row))
+def comparison(alone: Mapping[str, Any], together: Mapping[str, Any]) -> Table:
+    """Each agent before, trained alone and trained together."""
+    table = Table(title="Accuracy on test problems", title_justify="left")
+    for heading in (
+        "agent",
+        "measure",
+        "before",
+        f"alone ({alone['method']})",
+        f"together ({together['method']})",
+    ):
+        table.add_column(heading, justify="left" if heading in ("agent", "measure") else "right")
+    for name, agent in together["agents"].items():
+        for task, after in agent["after"].items():
+            for measure in ("greedy", "mean_at_k", "pass_at_k"):
+                if after[measure] is not None:
+                    table.add_row(
+                        name,
+                        measure.replace("_at_k", f"@{after['samples']}"),
+                        interval(agent["before"][task][measure]),
+                        interval(alone["agents"][name]["after"][task][measure]),
+                        interval(after[measure]),
+                    )
     return table
 
 
-def _baseline_table(baseline: Tensor, own_mean: Tensor) -> Table:
-    """How far each baseline is, prompt by prompt, from the reward the agent really expects."""
-    table = Table(
-        title=f"Root-mean-square error of the baseline over {PROMPTS} prompts", title_justify="left"
-    )
-    for heading in ("learner", "own group's mean", "capability-aware"):
-        table.add_column(heading, justify="left" if heading == "learner" else "right")
-    for name, skill, own, together in zip(AGENTS, SKILL, own_mean, baseline, strict=True):
-        errors = ((values - skill).square().mean().sqrt() for values in (own, together))
-        table.add_row(name, *(f"{error:.3f}" for error in errors))
-    return table
-
-
-def _window_table(random: torch.Generator) -> Table:
-    """The gradient peers' responses give as the stepwise window closes."""
-    params = HacpoParams()
-    table = Table(title="Peers' responses within one step (stepwise clipping)", title_justify="left")
-    for heading in ("update", "window", "inside", "mean |gradient|"):
-        table.add_column(heading, justify="right")
-    logps = (-0.1 + 0.05 * torch.randn(512, 1, generator=random)).requires_grad_()
-    ones = torch.ones(len(logps))
-    for update in range(0, 10, 2):
-        loss = hacpo_loss(logps, ones[:, None], 0 * ones, ones, 0 * ones, ones, update, params)
-        (gradient,) = torch.autograd.grad(loss.sum(), logps)
-        inside = (gradient != 0).double().mean()
-        lower = window_lower(update, params)
-        table.add_row(str(update), f"[{lower:.3f}, 1]", f"{inside:.0%}", f"{gradient.abs().mean():.3f}")
-    return table
+def _unused(directory: Path) -> Path:
+    """The directory itself, or the first of directory-2, directory-3, ... that does not exist."""
+    candidates = (directory.with_name(f"{directory.name}-{number}") for number in range(2, 10_000))
+    return directory if not directory.exists() else next(path for path in candidates if not path.exists())
 
 
 if __name__ == "__main__":
-    main()
+    typer.run(main)

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from hacrl.cli.bench import bench
+from hacrl.cli.doctor import doctor
+from hacrl.cli.evaluate import evaluate
+from hacrl.cli.train import train
 from hacrl.cli.trajectories import trajectories
+from hacrl.cli.verify import verify
 
 app = typer.Typer(
     name="hacrl",
@@ -14,7 +19,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+app.command()(train)
+app.command("eval")(evaluate)
+app.command()(doctor)
+app.command()(bench)
 app.command()(trajectories)
+app.command()(verify)
 
 
 def main() -> None:

@@ -1,0 +1,58 @@
+"""Tables that more than one command prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from rich.table import Table
+
+from hacrl.evaluate import Evaluation, Share
+
+
+def summary_table(summary: Mapping[str, Any]) -> Table:
+    """Every agent of a run before and after, with 95% intervals, and what it cost."""
+    table = Table(
+        title=f"{summary['method']} on {summary['task']}, {summary['steps']} steps", title_justify="left"
+    )
+    for heading in ("agent", "measure", "before", "after", "rollouts"):
+        table.add_column(heading, justify="left" if heading in ("agent", "measure") else "right")
+    for name, agent in summary["agents"].items():
+        several = len(agent["after"]) > 1
+        for task, after in agent["after"].items():
+            before = agent["before"].get(task)
+            for measure in ("greedy", "mean_at_k", "pass_at_k"):
+                if after[measure] is None:
+                    continue
+                label = measure.replace("_at_k", f"@{after['samples']}")
+                table.add_row(
+                    name,
+                    f"{task}: {label}" if several else label,
+                    interval(before[measure]) if before else "-",
+                    interval(after[measure]),
+                    f"{agent['rollouts']:,}",
+                )
+    return table
+
+
+def evaluation_table(title: str, result: Evaluation) -> Table:
+    """One agent on one task."""
+    table = Table(title=title, title_justify="left")
+    for heading in ("measure", "accuracy", "problems"):
+        table.add_column(heading, justify="left" if heading == "measure" else "right")
+    rows: list[tuple[str, Share | None]] = [("greedy", result.greedy)]
+    if len(result.greedy_by_kind) > 1:
+        rows += [(f"greedy, {kind}", share) for kind, share in result.greedy_by_kind.items()]
+    rows += [(f"mean@{result.samples}", result.mean_at_k), (f"pass@{result.samples}", result.pass_at_k)]
+    for measure, share in rows:
+        if share is not None:
+            table.add_row(measure, interval(asdict(share)), str(share.problems))
+    if result.unscorable:
+        table.caption = f"{result.unscorable} answers could not be scored and do not count"
+    return table
+
+
+def interval(share: Mapping[str, float]) -> str:
+    """A share with its 95% interval."""
+    return f"{share['mean']:.3f} [{share['low']:.2f}, {share['high']:.2f}]"

@@ -1,0 +1,48 @@
+"""`hacrl train`: run a recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def train(
+    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Change a key of the recipe: steps=20 method.delta=0.5"),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Directory of the run.")] = Path("runs/latest"),
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+) -> None:
+    """Train several agents together.
+
+    The run directory holds config.json, metrics.jsonl, trajectories, checkpoints and summary.json; at the end
+    also every agent in a directory of its own that plain transformers loads. Ctrl-C ends the step and saves.
+    """
+    from hacrl.cli.errors import user_errors
+    from hacrl.config import load_recipe
+
+    with user_errors():
+        settings = load_recipe(recipe, overrides or ())  # before the slow imports: mistakes show at once
+
+        from hacrl.cli.tables import summary_table
+        from hacrl.run import Stopped
+        from hacrl.trainer import train as run_recipe
+
+        try:
+            summary = run_recipe(settings, out, resume=resume)
+        except Stopped as stopped:
+            words = " ".join([str(recipe), *(overrides or ())])
+            typer.echo(
+                f"Stopped after step {stopped.step}. Go on with: hacrl train {words} --out {out} --resume",
+                err=True,
+            )
+            raise typer.Exit(128 + stopped.signal) from None
+    from rich.console import Console
+
+    console = Console()
+    console.print(summary_table(summary))
+    console.print(f"Run directory: {out}", highlight=False)

@@ -1,0 +1,215 @@
+"""A training run in a directory: start or resume, go on step by step, stop in good order, finish."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from hacrl.alerts import Alerts
+from hacrl.checkpoint import Checkpoint, CheckpointStore
+from hacrl.config import RecipeError, recipe_differences
+from hacrl.config.problems import Problem
+from hacrl.display import Display
+from hacrl.evaluate import Evaluation, evaluate
+from hacrl.exchange import write_step
+from hacrl.files import truncate_jsonl
+from hacrl.metrics import MetricsLog, open_sinks
+from hacrl.rundir import RunDirectory
+from hacrl.signals import stop_requests
+from hacrl.step_metrics import step_metrics
+from hacrl.team import Team
+from hacrl.train import StepRecord, train_step
+
+Evaluations = dict[str, dict[str, Evaluation]]
+"""Agent -> task -> how it does there alone."""
+
+
+class Stopped(Exception):
+    """The run was asked to stop; its state is saved."""
+
+    def __init__(self, step: int, signal: int) -> None:
+        super().__init__(f"stopped after step {step}")
+        self.step = step
+        self.signal = signal
+
+
+@dataclass
+class Progress:
+    """How far a run is, and what it has cost and measured."""
+
+    step: int = 0
+    seconds: float = 0.0
+    """Spent in training steps."""
+    totals: dict[str, Counter[str]] = field(default_factory=dict)
+    """Per agent: rollouts, generated_tokens, trained_tokens, updates."""
+    before: Evaluations = field(default_factory=dict)
+    after: Evaluations = field(default_factory=dict)
+
+    def count(self, record: StepRecord) -> None:
+        """Add up what a step cost."""
+        self.step = record.step
+        self.seconds += sum(record.seconds.values())
+        for trajectory in record.trajectories:
+            totals = self.totals.setdefault(trajectory.source, Counter())
+            totals["rollouts"] += 1
+            totals["generated_tokens"] += len(trajectory.token_ids)
+        for name, reports in record.reports.items():
+            totals = self.totals.setdefault(name, Counter())
+            totals["updates"] += len(reports)
+            totals["trained_tokens"] += sum(report.tokens for report in reports)
+
+
+class Run:
+    """One run: its team, its directory, how far it is."""
+
+    def __init__(self, team: Team, directory: RunDirectory, display: Display) -> None:
+        recipe = team.recipe
+        self.team = team
+        self.directory = directory
+        self.progress = Progress()
+        self._display = display
+        self._alerts = Alerts()
+        self._store = CheckpointStore(directory.checkpoints, recipe.checkpoint.keep)
+        sinks = open_sinks(recipe.logging.to, directory.path, recipe.resolved())
+        self._log = MetricsLog(directory.metrics, sinks, recipe.logging.every)
+
+    def train(self) -> None:
+        """Go on to the last step and evaluate; raises `Stopped` when a signal ends it before."""
+        recipe, progress = self.team.recipe, self.progress
+        self._display.start(self.team, progress.step)
+        with stop_requests() as stop:
+            if progress.step == 0 and recipe.evaluation.before:
+                progress.before = self._evaluate()
+                self._log.write(0, _as_metrics(progress.before))
+            while progress.step < recipe.steps:
+                self._keep(train_step(self.team, progress.step + 1))
+                if stop.signal is not None and progress.step < recipe.steps:
+                    self._save(background=False)
+                    raise Stopped(progress.step, stop.signal)
+        self._store.wait()
+        progress.after = self._evaluate()
+
+    def close(self) -> None:
+        """Let go of files, threads and processes."""
+        self._store.close()
+        self._log.close()
+        self.team.close()
+        self._display.close()
+
+    def restore(self) -> None:
+        """Go on from the newest good checkpoint, or from the beginning if there is none."""
+        checkpoint = self._store.latest()
+        for message in self._store.damaged:
+            self._display.warn(message)
+        if checkpoint is not None:
+            self._load(checkpoint)
+        step = self.progress.step
+        truncate_jsonl(self.directory.metrics, lambda line: 0 < step >= line["step"])
+        for path in self.directory.trajectories.glob("step_*.jsonl"):
+            if int(path.stem.removeprefix("step_")) > step:
+                path.unlink()
+
+    def _keep(self, record: StepRecord) -> None:
+        """Write down a finished step: trajectories, metrics, checkpoint."""
+        recipe = self.team.recipe
+        self.progress.count(record)
+        metrics = step_metrics(self.team, record)
+        evaluations: Evaluations = {}
+        if recipe.evaluation.every and record.step % recipe.evaluation.every == 0:
+            evaluations = self._evaluate()
+            metrics |= _as_metrics(evaluations)
+        if recipe.logging.trajectories:
+            write_step(self.directory.path, record.step, record.trajectories)
+        for message in self._alerts.observe(self.team, record):
+            self._display.warn(message)
+        self._log.write(record.step, metrics)
+        self._display.step(record.step, metrics)
+        if record.step % recipe.checkpoint.every == 0 or record.step == recipe.steps:
+            self._save(background=True, score=_mean_greedy(evaluations))
+
+    def _evaluate(self) -> Evaluations:
+        """Every agent alone on every evaluation task."""
+        team = self.team
+        results: Evaluations = {}
+        for member in team.members:
+            results[member.name] = {}
+            for task in team.evaluation_tasks:
+                self._display.status(f"evaluating {member.name} on {task.name}")
+                results[member.name][task.name] = evaluate(
+                    member.policy,
+                    task.prompts,
+                    task.rewarder,
+                    team.sampling,
+                    team.recipe.evaluation.samples,
+                    team.seed("evaluation"),
+                )
+        return results
+
+    def _save(self, *, background: bool, score: float | None = None) -> None:
+        progress = self.progress
+        contents: dict[str, Any] = {
+            "trainer.json": {
+                "recipe": self.team.recipe.resolved(),
+                "step": progress.step,
+                "seconds": progress.seconds,
+                "totals": progress.totals,
+                "before": _as_json(progress.before),
+                "capability": self.team.capability.state_dict(),
+                "alerts": self._alerts.state_dict(),
+                "retired": self.team.retired,
+            }
+        }
+        for member in self.team.members:
+            contents[f"agents/{member.name}/state.safetensors"] = member.policy.state()
+        self._store.save(progress.step, contents, score=score, background=background)
+
+    def _load(self, checkpoint: Checkpoint) -> None:
+        state = checkpoint.json("trainer.json")
+        differences = recipe_differences(state["recipe"], self.team.recipe.resolved())
+        if differences:
+            problems = [Problem("", difference) for difference in differences]
+            raise RecipeError(f"{checkpoint.path} was written by another recipe", problems)
+        self.progress = Progress(
+            step=state["step"],
+            seconds=state["seconds"],
+            totals={name: Counter(totals) for name, totals in state["totals"].items()},
+            before=_from_json(state["before"]),
+        )
+        self.team.capability.load_state_dict(state["capability"])
+        self.team.retired.update(state["retired"])
+        self._alerts.load_state_dict(state["alerts"])
+        for member in self.team.members:
+            member.policy.load_state(checkpoint.tensors(f"agents/{member.name}/state.safetensors"))
+
+
+def _as_json(evaluations: Evaluations) -> dict[str, Any]:
+    return {
+        agent: {task: evaluation.as_dict() for task, evaluation in tasks.items()}
+        for agent, tasks in evaluations.items()
+    }
+
+
+def _from_json(state: dict[str, Any]) -> Evaluations:
+    return {
+        agent: {task: Evaluation.from_dict(evaluation) for task, evaluation in tasks.items()}
+        for agent, tasks in state.items()
+    }
+
+
+def _as_metrics(evaluations: Evaluations) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for agent, tasks in evaluations.items():
+        for task, evaluation in tasks.items():
+            prefix = f"agent/{agent}/eval/{task}"
+            values[f"{prefix}/greedy"] = evaluation.greedy.mean
+            if evaluation.mean_at_k is not None and evaluation.pass_at_k is not None:
+                values[f"{prefix}/mean_at_k"] = evaluation.mean_at_k.mean
+                values[f"{prefix}/pass_at_k"] = evaluation.pass_at_k.mean
+    return values
+
+
+def _mean_greedy(evaluations: Evaluations) -> float | None:
+    """What "best" means for checkpoints: mean greedy accuracy over agents and tasks."""
+    values = [evaluation.greedy.mean for tasks in evaluations.values() for evaluation in tasks.values()]
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,188 @@
+"""What a run works with: the agents, the questions, the rewards and the method, made from a recipe."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from hacrl import tasks
+from hacrl.agents import nursery
+from hacrl.agents.policy import Policy
+from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
+from hacrl.algorithm import Capability, Method
+from hacrl.config import Recipe, TaskSection, make_method
+from hacrl.data import PromptOrder
+from hacrl.exchange import BatchSettings, Learner, Reverify, Topology
+from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
+from hacrl.tasks import Task
+from hacrl.types import Prompt, Trajectory
+
+
+@dataclass(frozen=True)
+class Member:
+    """One agent of the team and how many responses it draws for each prompt."""
+
+    policy: Policy
+    samples: int
+    learner: Learner
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.policy.name
+
+
+@dataclass(frozen=True)
+class EvaluationTask:
+    """Test prompts and who scores the answers."""
+
+    name: str
+    prompts: Sequence[Prompt]
+    rewarder: Rewarder
+
+
+@dataclass
+class Team:
+    """Everything a training step needs. Only the agents' weights, `capability` and `retired` change."""
+
+    recipe: Recipe
+    members: tuple[Member, ...]
+    """Sorted by name: the order of agents in the recipe changes nothing."""
+    task: Task
+    order: PromptOrder
+    rewarder: Rewarder
+    evaluation_tasks: tuple[EvaluationTask, ...]
+    method: Method
+    topology: Topology
+    batch_settings: BatchSettings
+    sampling: Sampling
+    capability: Capability
+    retired: dict[str, str] = field(default_factory=dict)
+    """Agents that no longer take part, and why."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All agents, retired ones included: the axes k and j."""
+        return tuple(member.name for member in self.members)
+
+    @property
+    def active(self) -> tuple[Member, ...]:
+        """The agents that still take part."""
+        return tuple(member for member in self.members if member.name not in self.retired)
+
+    def seed(self, purpose: object) -> int:
+        """A seed of its own for every step and purpose."""
+        digest = hashlib.blake2b(f"{self.recipe.seed}/{purpose}".encode(), digest_size=7)
+        return int.from_bytes(digest.digest(), "big")
+
+    def reverify(self, prompts: Mapping[str, Prompt]) -> Reverify | None:
+        """How a learner scores a peer's response again; None when the recipe trusts peers."""
+        if not self.recipe.exchange.reverify:
+            return None
+
+        def again(trajectory: Trajectory) -> float | None:
+            prompt = prompts[trajectory.prompt_id]
+            return self.rewarder.score([prompt], [trajectory.text], [trajectory.token_ids])[0].reward
+
+        return again
+
+    def close(self) -> None:
+        """End the processes that score."""
+        self.rewarder.close()
+        for task in self.evaluation_tasks:
+            task.rewarder.close()
+
+
+def build_team(
+    recipe: Recipe, *, task: Task | None = None, reward_funcs: Sequence[RewardFunction] | None = None
+) -> Team:
+    """Load the questions first and the models last: mistakes show before anything heavy happens."""
+    task = task or load_task(recipe.task)
+    order = PromptOrder(task.train, recipe.prompts_per_step, recipe.seed)
+    rewarder = make_rewarder(recipe, task, reward_funcs)
+    evaluation_tasks = [EvaluationTask(task.name, task.test[: recipe.evaluation.prompts], rewarder)]
+    for section in recipe.evaluation.tasks:
+        other = load_task(section)
+        prompts = other.test[: recipe.evaluation.prompts]
+        evaluation_tasks.append(EvaluationTask(other.name, prompts, make_rewarder(recipe, other, None)))
+    names = sorted(agent.name for agent in recipe.agents)
+    return Team(
+        recipe=recipe,
+        members=tuple(_member(recipe, name) for name in names),
+        task=task,
+        order=order,
+        rewarder=rewarder,
+        evaluation_tasks=tuple(evaluation_tasks),
+        method=make_method(recipe.method),
+        topology=recipe.topology(),
+        batch_settings=BatchSettings(
+            length_norm=recipe.exchange.length_norm,
+            mini_batches_per_source=recipe.updates.mini_batches * recipe.method.rollout_factor,
+            peer_order=recipe.exchange.peer_order,
+        ),
+        sampling=Sampling(**recipe.sampling.model_dump()),
+        capability=Capability(
+            len(names), recipe.capability.window, recipe.capability.floor, recipe.capability.clamp
+        ),
+    )
+
+
+def load_task(section: TaskSection) -> Task:
+    """The task a recipe names, with its settings."""
+    return tasks.load(section.name, **section.settings)
+
+
+def make_rewarder(
+    recipe: Recipe, task: Task, reward_funcs: Sequence[RewardFunction] | None = None
+) -> Rewarder:
+    """The given functions and the recipe's; without any, the recipe's verifier or else the task's."""
+    section = recipe.reward
+    rewards = [Reward(function) for function in reward_funcs or ()]
+    rewards += [Reward(function.path, function.weight) for function in section.functions]
+    if section.verifier is not None or not rewards:
+        rewards.append(Reward(section.verifier or task.verifier))
+    return Rewarder(
+        rewards, limits=Limits(deadline=section.deadline_seconds), max_unscorable=section.max_unscorable
+    )
+
+
+def _member(recipe: Recipe, name: str) -> Member:
+    agent, optimiser, updates = recipe.agent(name), recipe.optimiser, recipe.updates
+    policy = Policy.load(
+        name,
+        model_path(agent.model),
+        device=device_of(agent.device),
+        lora=LoraSettings(**agent.lora.model_dump()) if agent.lora else None,
+        optimisation=Optimisation(
+            learning_rate=recipe.learning_rate_of(name),
+            betas=optimiser.betas,
+            weight_decay=optimiser.weight_decay,
+            schedule=optimiser.schedule,
+            warmup_updates=optimiser.warmup_updates,
+            total_updates=recipe.updates_per_step(name) * recipe.steps,
+            max_grad_norm=optimiser.max_grad_norm,
+            kl=optimiser.kl,
+            tokens_per_micro_batch=updates.tokens_per_micro_batch,
+            gradient_checkpointing=updates.gradient_checkpointing,
+        ),
+        seed=recipe.seed,
+    )
+    learner = Learner(name, policy.encoder, context_length=policy.context_length)
+    return Member(policy, recipe.samples_of(name), learner)
+
+
+def model_path(model: str) -> str | Path:
+    """Where an agent's weights are; `nursery:NAME` is made on first use."""
+    kind, _, name = model.partition(":")
+    return nursery.build(name) if kind == "nursery" else model
+
+
+def device_of(name: str) -> str:
+    """`auto` is a GPU if there is one."""
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,139 @@
+"""The training step: Algorithm 1 of arXiv 2603.02604 for any number of agents."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from hacrl.agents.errors import NonFiniteLoss
+from hacrl.agents.learner import UpdateReport
+from hacrl.exchange import LearnerBatch, TrajectoryPool, arrange, build_batches, hear
+from hacrl.team import Member, Team
+from hacrl.types import Prompt, Trajectory
+
+
+@dataclass
+class StepRecord:
+    """What happened in one step, for metrics, warnings and the screen."""
+
+    step: int
+    trajectories: tuple[Trajectory, ...] = ()
+    omega: Tensor = field(default_factory=lambda: torch.ones(0, 0))
+    batches: dict[str, LearnerBatch] = field(default_factory=dict)
+    reports: dict[str, list[UpdateReport]] = field(default_factory=dict)
+    rejected: Counter[str] = field(default_factory=Counter)
+    """Trajectories refused by the pool or by a learner, by cause."""
+    unscorable: Counter[str] = field(default_factory=Counter)
+    """Answers without a reward, by cause."""
+    fingerprints: dict[str, str] = field(default_factory=dict)
+    """Of every agent's weights when it sampled."""
+    failures: dict[str, str] = field(default_factory=dict)
+    """Agents whose update was given up in this step, and why; their weights are as before it."""
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Time by phase: `sample/<agent>`, `verify`, `exchange`, `update/<agent>`."""
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Count the time of a phase."""
+        start = time.perf_counter()
+        yield
+        self.seconds[phase] += time.perf_counter() - start
+
+
+def train_step(team: Team, step: int) -> StepRecord:
+    """One step: sample, verify, share, and let every agent learn from everything it hears."""
+    record = StepRecord(step)
+    prompts = team.order.batch(step)  # 1. draw B prompts; freeze every policy as its old policy
+    record.fingerprints = {member.name: member.policy.fingerprint() for member in team.active}
+    asked = {member.name: [prompt.id for prompt in prompts] for member in team.active}
+    pool = TrajectoryPool(step, asked, record.fingerprints)
+    for member in team.active:  # 2.-3. every agent answers, every answer is verified
+        pool.add(member.name, _answers(team, member, prompts, record))
+    record.trajectories = pool.trajectories
+    record.rejected.update(pool.rejected)
+
+    team.capability.update(*_batch_means(team, record.trajectories))  # 4. capability
+    record.omega = team.capability.omega
+    for member in team.active:
+        with record.timed("exchange"):  # 5.-6. advantages, coefficients, the learner's tokens
+            batch = record.batches[member.name] = _lessons(team, member, prompts, record)
+        with record.timed(f"update/{member.name}"):  # 7.-10. own responses first, then the peers'
+            record.reports[member.name] = _update(team, member, batch, record)
+    return record
+
+
+def _answers(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> list[Trajectory]:
+    """What one agent answers to the prompts, verified."""
+    with record.timed(f"sample/{member.name}"):
+        rollouts = member.policy.sample(prompts, member.samples, team.sampling, team.seed(record.step))
+    with record.timed("verify"):
+        scores = team.rewarder.score(
+            [prompt for prompt in prompts for _ in range(member.samples)],
+            [rollout.text for rollout in rollouts],
+            [rollout.token_ids for rollout in rollouts],
+        )
+    record.unscorable.update(score.cause for score in scores if score.cause is not None)
+    fingerprint = record.fingerprints[member.name]
+    return [
+        Trajectory(
+            step=record.step,
+            prompt_id=rollout.prompt_id,
+            source=member.name,
+            sample=rollout.sample,
+            fingerprint=fingerprint,
+            text=rollout.text,
+            reward=score.reward,
+            finish_reason=rollout.finish_reason,
+            token_ids=rollout.token_ids,
+            token_logps=rollout.token_logps,
+        )
+        for rollout, score in zip(rollouts, scores, strict=True)
+    ]
+
+
+def _batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor, Tensor]:
+    """Every agent's mean reward (or share of rewards above zero) in this batch, and who has any."""
+    values: dict[str, list[float]] = {name: [] for name in team.names}
+    for trajectory in trajectories:
+        if trajectory.reward is not None:
+            positive = team.recipe.capability.measure == "positive_rate"
+            values[trajectory.source].append(float(trajectory.reward > 0) if positive else trajectory.reward)
+    means = [sum(rewards) / max(1, len(rewards)) for rewards in values.values()]
+    return torch.tensor(means, dtype=torch.float64), torch.tensor([bool(v) for v in values.values()])
+
+
+def _lessons(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> LearnerBatch:
+    """The learner's training batch: what it hears, with its own advantages and coefficients."""
+    by_id = {prompt.id: prompt for prompt in prompts}
+    heard, mistrusted = hear(
+        record.trajectories, member.name, team.topology[member.name], team.reverify(by_id)
+    )
+    record.rejected.update(mistrusted)
+    table = arrange(record.step, heard, team.names, list(by_id))
+    advantages, _ = team.method.advantages(
+        table.rewards, record.omega, reward_max=team.recipe.reward.maximum, mask=table.mask
+    )
+    k = team.names.index(member.name)
+    return build_batches(
+        table,
+        member.learner,
+        by_id,
+        advantages[k],
+        team.method.coefficients(record.omega)[k],
+        team.batch_settings,
+    )
+
+
+def _update(team: Team, member: Member, batch: LearnerBatch, record: StepRecord) -> list[UpdateReport]:
+    """The learner's updates of this step; given up at the first loss that is not finite."""
+    try:
+        return member.policy.update(batch.mini_batches, team.method.objective)
+    except NonFiniteLoss as error:
+        record.failures[member.name] = str(error)
+        return []

@@ -1,0 +1,112 @@
+"""Training from Python: `hacrl.train(...)` and `Trainer`, with TRL's names where they mean the same."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from hacrl.config import Recipe, load_recipe, parse_recipe
+from hacrl.display import Display, make_display
+from hacrl.export import export_agents
+from hacrl.files import write_atomic
+from hacrl.rewards import RewardFunction
+from hacrl.run import Run
+from hacrl.rundir import RunDirectory
+from hacrl.tasks import Task
+from hacrl.team import build_team
+
+
+def train(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    out: str | Path,
+    *,
+    overrides: Sequence[str] = (),
+    resume: bool = False,
+    task: Task | None = None,
+    reward_funcs: Sequence[RewardFunction] | None = None,
+    display: Display | None = None,
+) -> dict[str, Any]:
+    """Run a recipe in the directory `out`, or go on with the run there; returns its summary.
+
+    `recipe` is a YAML file, a mapping of the same form, or a `Recipe`. `task` and `reward_funcs` replace
+    what the recipe says.
+    """
+    if isinstance(recipe, str | Path):
+        recipe = load_recipe(recipe, overrides)
+    elif not isinstance(recipe, Recipe):
+        recipe = parse_recipe(recipe, overrides)
+    open_directory = RunDirectory.resume if resume else RunDirectory.create
+    with open_directory(Path(out)) as directory:
+        team = build_team(recipe, task=task, reward_funcs=reward_funcs)
+        run = Run(team, directory, display or make_display())
+        try:
+            if resume:
+                run.restore()
+            else:
+                _write_json(directory.config, {"recipe": recipe.resolved(), "versions": versions()})
+            run.train()
+            summary = summarise(run)
+            export_agents(team, directory.agents, summary)
+            _write_json(directory.summary, summary)
+        finally:
+            run.close()
+    return summary
+
+
+class Trainer:
+    """`train` as an object, for those who come from TRL.
+
+    `agents` maps names to models (a directory, a hub id or `nursery:NAME`) or to agent settings as in a
+    recipe; `args` holds the recipe's other keys; `train_dataset` is a `Task`, or rows in TRL's format.
+    """
+
+    def __init__(
+        self,
+        agents: Mapping[str, str | Mapping[str, Any]],
+        reward_funcs: Sequence[RewardFunction] | RewardFunction | None = None,
+        train_dataset: Task | Sequence[Mapping[str, Any]] | None = None,
+        eval_dataset: Sequence[Mapping[str, Any]] | None = None,
+        args: Mapping[str, Any] | None = None,
+        output_dir: str | Path = "runs/trainer",
+    ) -> None:
+        raise NotImplementedError
+
+
+def summarise(run: Run) -> dict[str, Any]:
+    """What the run did to each agent and what it cost."""
+    progress, recipe = run.progress, run.team.recipe
+    agents = {
+        member.name: {
+            "model": next(agent.model for agent in recipe.agents if agent.name == member.name),
+            "before": {task: value.as_dict() for task, value in progress.before.get(member.name, {}).items()},
+            "after": {task: value.as_dict() for task, value in progress.after[member.name].items()},
+            **{
+                key: progress.totals.get(member.name, Counter())[key]
+                for key in ("rollouts", "generated_tokens", "trained_tokens", "updates")
+            },
+            "retired": run.team.retired.get(member.name),
+        }
+        for member in run.team.members
+    }
+    return {
+        "method": run.team.method.name,
+        "task": run.team.task.name,
+        "steps": progress.step,
+        "seconds": progress.seconds,
+        "agents": agents,
+    }
+
+
+def versions() -> dict[str, str]:
+    """What the run was made with."""
+    packages = ("hacrl", "torch", "transformers", "tokenizers", "safetensors")
+    return {"python": platform.python_version(), **{package: version(package) for package in packages}}
+
+
+def _write_json(path: Path, value: object) -> None:
+    write_atomic(path, (json.dumps(value, indent=2) + "\n").encode())
