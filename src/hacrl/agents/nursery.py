@@ -37,9 +37,6 @@ from transformers.utils import logging as transformers_logging
 from hacrl.agents.nursery_tokenizers import Cut, make_tokenizer
 from hacrl.agents.nursery_training import EVENLY, Stage, reproducible, train
 
-PREFIX = "nursery:"
-"""A model path that starts with this names a base agent: `nursery:state-a`."""
-
 VERSION = 1
 """Raise it when code here or in `hacrl.tasks.procedural` changes what a recipe makes."""
 
@@ -109,11 +106,6 @@ PAIRS = {
     "gap": ("gap-weak", "gap-strong"),
 }
 """The kinds of heterogeneity, each as a pair; `state-a` to `state-h` also make groups of three to eight."""
-
-
-def resolve(model: str) -> str:
-    """A model path as Hugging Face understands it: `nursery:NAME` becomes the agent's directory."""
-    return str(build(model.removeprefix(PREFIX))) if model.startswith(PREFIX) else model
 
 
 def build(name: str) -> Path:

@@ -116,11 +116,9 @@ def test_other_libraries_or_recipes_are_other_cache_entries(monkeypatch):
     assert nursery._digest(AGENTS["state-a"]) not in seen
 
 
-def test_a_model_path_may_name_a_base_agent(cache):
-    assert nursery.resolve("nursery:one") == str(nursery.build("one"))
-    assert nursery.resolve("Qwen/Qwen3-4B-Base") == "Qwen/Qwen3-4B-Base"
+def test_an_unknown_name_is_refused_with_the_known_ones(cache):
     with pytest.raises(ValueError, match="no base agent 'three' in the nursery; there are: one, two"):
-        nursery.resolve("nursery:three")
+        nursery.build("three")
 
 
 def test_pairs_are_what_they_are_called():
@@ -168,7 +166,7 @@ def test_tokenizers_cut_differently():
 @pytest.mark.slow
 def test_base_agents_are_partly_competent_and_end_their_answers(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    prompts = load_procedural("digits", test=300, seed=1).test
+    prompts = load_procedural("digits", test=240, seed=1).test
     names = ("state-a", "state-b", "complementary-a", "complementary-b")
     agents = {name: Policy.load(name, nursery.build(name)) for name in names}
     score = {name: accuracy(agent, prompts, samples=1) for name, agent in agents.items()}

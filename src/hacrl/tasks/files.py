@@ -1,0 +1,82 @@
+"""Rows from JSONL, JSON, CSV and parquet files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hacrl.tasks.rows import NumberedRow
+from hacrl.tasks.task import TaskError
+
+
+def read_rows(path: Path) -> Iterator[NumberedRow]:
+    """The rows of a file, in order, each with its line (text files) or row number, counted from 1."""
+    if not path.is_file():
+        raise TaskError(f"{path}: no such file")
+    try:
+        yield from READERS[path.suffix](path)
+    except UnicodeDecodeError as error:
+        raise TaskError(f"{path}: not UTF-8 text (byte {error.start}): save it as UTF-8") from error
+
+
+def _jsonl(path: Path) -> Iterator[NumberedRow]:
+    with path.open(encoding="utf-8-sig") as lines:
+        for number, line in enumerate(lines, start=1):
+            if line.strip():
+                yield f"line {number}", _object(line)
+
+
+def _object(line: str) -> dict[str, Any] | str:
+    try:
+        value = json.loads(line)
+    except json.JSONDecodeError as error:
+        return f"not valid JSON: {error.msg} at character {error.pos + 1}"
+    return value if isinstance(value, dict) else f"a JSON object is expected, not {type(value).__name__}"
+
+
+def _json(path: Path) -> Iterator[NumberedRow]:
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+    except json.JSONDecodeError as error:
+        raise TaskError(f"{path}, line {error.lineno}: not valid JSON: {error.msg}") from error
+    if not isinstance(rows, list):
+        raise TaskError(f"{path}: a JSON list of objects is expected, not {type(rows).__name__}")
+    for number, row in enumerate(rows, start=1):
+        is_object = isinstance(row, dict)
+        yield f"row {number}", row if is_object else f"a JSON object is expected, not {type(row).__name__}"
+
+
+def _csv(path: Path) -> Iterator[NumberedRow]:
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file, strict=True)
+        try:
+            header = next(reader, [])
+            for fields in reader:
+                where = f"line {reader.line_num}"
+                if len(fields) == len(header):
+                    yield where, dict(zip(header, fields, strict=True))
+                elif fields:
+                    yield where, f"{len(fields)} fields, but the header has {len(header)}"
+        except csv.Error as error:
+            raise TaskError(f"{path}, line {reader.line_num}: not valid CSV: {error}") from error
+
+
+def _parquet(path: Path) -> Iterator[NumberedRow]:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise TaskError(f"{path}: parquet files need pyarrow: pip install 'hacrl[data]'") from error
+    try:
+        rows = parquet.read_table(path).to_pylist()
+    except pyarrow.ArrowException as error:
+        raise TaskError(f"{path}: not a parquet file: {error}") from error
+    for number, row in enumerate(rows, start=1):
+        yield f"row {number}", row
+
+
+READERS = {".jsonl": _jsonl, ".json": _json, ".csv": _csv, ".parquet": _parquet}
+"""How a file is read, by the ending of its name."""

@@ -1,0 +1,157 @@
+"""From rows of a data set to prompts: which column is which, and what is wrong with which row."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from hacrl.tasks.task import TaskError
+from hacrl.types import Message, Prompt
+
+Row = Mapping[str, Any]
+NumberedRow = tuple[str, Row | str]
+"""Where a row stands in its source ("line 3"), and the row; or, as text, why it could not be read."""
+
+MOST_REPORTED = 10
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Columns:
+    """The names of the columns with a meaning; every other column is passed on to the reward functions.
+
+    `id` and `kind` are taken when they are there; without an `id`, the split and the row number make one.
+    """
+
+    prompt: str = "prompt"
+    answer: str = "answer"
+    id: str = "id"
+    kind: str = "kind"
+
+
+class BadRow(ValueError):
+    """Why one row cannot be used."""
+
+
+def read_prompts(
+    source: str, rows: Iterable[NumberedRow], split: str, columns: Columns, *, answers: bool = True
+) -> list[Prompt]:
+    """All rows as prompts, or one error that lists the first bad rows by number, with reasons.
+
+    `answers` says that every row must have one; without it an answer is optional.
+    """
+    prompts: dict[str, Prompt] = {}
+    first_seen: dict[str, str] = {}
+    problems: list[str] = []
+    for where, row in rows:
+        try:
+            if isinstance(row, str):
+                raise BadRow(row)
+            prompt = _to_prompt(row, columns, f"{split}-{where.split()[-1]}", answers)
+            if prompt.id in prompts:
+                raise BadRow(f"id {prompt.id!r} was already used in {first_seen[prompt.id]}")
+        except BadRow as bad:
+            problems.append(f"{source}, {where}: {bad}")
+        else:
+            prompts[prompt.id] = prompt
+            first_seen[prompt.id] = where
+    if problems:
+        more = f"\n  and {len(problems) - MOST_REPORTED} more" if len(problems) > MOST_REPORTED else ""
+        listed = "\n  ".join(problems[:MOST_REPORTED])
+        raise TaskError(f"{source}: {len(problems)} bad row(s)\n  {listed}{more}")
+    if not prompts:
+        raise TaskError(f"{source}: the data set is empty")
+    return list(prompts.values())
+
+
+def _to_prompt(row: Row, columns: Columns, default_id: str, answer_needed: bool) -> Prompt:
+    others = {str(name): value for name, value in row.items()}
+    if columns.prompt not in others:
+        raise BadRow(f"no column {columns.prompt!r}; there are: {', '.join(others) or 'none'}")
+    text = _prompt_text(others.pop(columns.prompt), columns.prompt)
+    answer = others.get(columns.answer)
+    if answer is not None:
+        others["answer"] = answer
+    elif answer_needed:
+        raise BadRow(
+            f"no answer: column {columns.answer!r} is missing or null (it may be with `answers: false`)"
+        )
+    given_id, kind = others.pop(columns.id, None), others.pop(columns.kind, None)
+    return Prompt(
+        id=default_id if given_id is None else str(given_id),
+        text=text,
+        kind="" if kind is None else str(kind),
+        columns=others,
+    )
+
+
+def _prompt_text(value: Any, column: str) -> str | tuple[Message, ...]:
+    """Plain text, or chat messages as in TRL's conversational format."""
+    if isinstance(value, str):
+        if not value.strip():
+            raise BadRow(f"column {column!r} is empty")
+        return value
+    if not isinstance(value, Sequence) or not value:
+        raise BadRow(f"column {column!r} must be text or a list of chat messages, not {_short(value)}")
+    for message in value:
+        is_message = isinstance(message, Mapping) and {"role", "content"} <= message.keys()
+        if not is_message or not all(isinstance(message[key], str) for key in ("role", "content")):
+            raise BadRow(
+                f"column {column!r}: a message needs a text `role` and `content`, not {_short(message)}"
+            )
+    if value[-1]["role"] == "assistant":
+        raise BadRow(f"column {column!r}: the last message is the assistant's, so nothing is left to answer")
+    return tuple({"role": message["role"], "content": message["content"]} for message in value)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def text_key(prompt: Prompt) -> str:
+    """A hash of the prompt's text alone: equal for equal questions, whatever their ids."""
+    text = prompt.text if isinstance(prompt.text, str) else json.dumps(prompt.text)
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def without_test_questions(name: str, train: Sequence[Prompt], test: Sequence[Prompt]) -> list[Prompt]:
+    """The training prompts whose question is not in the test set; a warning tells how many were left out."""
+    tested = {text_key(prompt) for prompt in test}
+    kept = [prompt for prompt in train if text_key(prompt) not in tested]
+    if len(kept) < len(train):
+        warnings.warn(
+            f"task {name!r}: {len(train) - len(kept)} of {len(train)} training prompts are also test prompts "
+            "and were left out",
+            stacklevel=2,
+        )
+    return kept
+
+
+def hold_out(prompts: Sequence[Prompt], share: float) -> tuple[list[Prompt], list[Prompt]]:
+    """Split off about `share` of the prompts for testing: those whose text has the lowest hash.
+
+    Which ones does not depend on the order of the rows, and equal questions fall on the same side.
+    """
+    if share == 0:
+        return list(prompts), []
+    keys = sorted(text_key(prompt) for prompt in prompts)
+    highest = keys[max(1, round(share * len(keys))) - 1]
+    train = [prompt for prompt in prompts if text_key(prompt) > highest]
+    return train, [prompt for prompt in prompts if text_key(prompt) <= highest]
+
+
+def with_template(prompts: Iterable[Prompt], template: str) -> list[Prompt]:
+    """Put each plain-text prompt where the template says `{prompt}`."""
+    return [
+        replace(prompt, text=template.replace("{prompt}", prompt.text))
+        if isinstance(prompt.text, str)
+        else prompt
+        for prompt in prompts
+    ]
