@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
@@ -18,16 +19,21 @@ class PaddedScorer:
 
     shares_prompts = False
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, checkpointing: bool = False) -> None:
         self._model = model
         self._cuts_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._checkpointed: list[nn.Module] = []
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+            self._checkpointed = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
 
     def logps(self, rows: Sequence[Row]) -> Tensor:
         """Log-probs [s, t] of the response tokens; 0 where padded."""
         ids, mask = right_padded([prompt + response for prompt, response in rows], self._model.device)
         skipped = min(len(prompt) for prompt, _ in rows) - 1 if self._cuts_logits else 0
         cut = {"logits_to_keep": ids.shape[1] - skipped} if self._cuts_logits else {}
-        logits = self._model(input_ids=ids, attention_mask=mask.long(), use_cache=False, **cut).logits
+        with self._recomputing():
+            logits = self._model(input_ids=ids, attention_mask=mask.long(), use_cache=False, **cut).logits
         width = max(len(response) for _, response in rows)
         result = []
         for row, (prompt, response) in enumerate(rows):
@@ -36,6 +42,21 @@ class PaddedScorer:
             logps = target_logps(logits[row, start : start + len(response)], targets)
             result.append(torch.nn.functional.pad(logps, (0, width - len(response))))
         return torch.stack(result)
+
+    @contextmanager
+    def _recomputing(self) -> Iterator[None]:
+        """Recompute activations in the backward pass, with dropout off.
+
+        Transformers does so only in training mode. Dropout has to stay off, so that the policy that is
+        updated is the one that was sampled from: only the checkpointed layers get that mode, not their parts.
+        """
+        for layer in self._checkpointed:
+            layer.training = torch.is_grad_enabled()
+        try:
+            yield
+        finally:
+            for layer in self._checkpointed:
+                layer.training = False
 
 
 class RecomputingDecoder:
@@ -70,15 +91,3 @@ class _RecomputingSession:
 
     def keep(self, rows: Tensor) -> None:
         self._ids, self._lengths = self._ids[rows], self._lengths[rows]
-
-
-def checkpoint_activations(model: PreTrainedModel) -> None:
-    """Recompute activations in the backward pass, without switching dropout on.
-
-    Transformers checkpoints only what is in training mode. Dropout has to stay off, so that the policy that
-    is updated is the one that was sampled from: only the checkpointed layers get that mode, not their parts.
-    """
-    model.gradient_checkpointing_enable({"use_reentrant": False})
-    for module in model.modules():
-        if isinstance(module, GradientCheckpointingLayer):
-            module.training = True

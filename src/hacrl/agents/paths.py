@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -12,98 +13,104 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from hacrl.agents.engine import Decoder, Row, Scorer
-from hacrl.agents.padded import PaddedScorer, RecomputingDecoder, checkpoint_activations
+from hacrl.agents.errors import AgentError
+from hacrl.agents.lean import LeanDecoder, LeanScorer
+from hacrl.agents.padded import PaddedScorer, RecomputingDecoder
 from hacrl.agents.shared import CachedDecoder, SharedPrefixScorer
 
 Path = TypeVar("Path", Decoder, Scorer)
 _log = logging.getLogger(__name__)
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
-"""Largest difference of a token's log-prob from the plain forward's; half precision may differ by more."""
+"""Largest difference of a token's log-prob from the plain forward's."""
 HALF_PRECISION_TOLERANCE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The chosen ways of decoding and of scoring, with their names for reports."""
+    """How a model is run."""
 
     decoder: Decoder
     scorer: Scorer
 
     @property
     def names(self) -> dict[str, str]:
-        """Class names by task."""
+        """Class names by task, for reports."""
         return {"decode": type(self.decoder).__name__, "train": type(self.scorer).__name__}
 
 
 def choose_paths(model: PreTrainedModel, gradient_checkpointing: bool = False) -> Paths:
-    """Try the fast paths on a few random tokens; keep the first that agrees with the plain forward."""
+    """Try all paths on a few random tokens, fastest first; keep the first that agrees with the plain one."""
     rows = _random_rows(model.config.get_text_config().vocab_size)
-    plain = PaddedScorer(model)
     with torch.no_grad():
-        truth = plain.logps(rows)
-        decoders: list[Callable[[PreTrainedModel], Decoder]] = [CachedDecoder]
-        scorers: list[Callable[[PreTrainedModel], Scorer]] = [SharedPrefixScorer]
-        if gradient_checkpointing:
-            checkpoint_activations(model)
-            scorers = []
-        elif not _keeps_all_positions(model):
-            scorers = []
-        decoder = _first_agreeing(
-            model, decoders, RecomputingDecoder, lambda d: decoded_logps(d, rows, model), truth
+        truth = PaddedScorer(model).logps(rows)
+    decoders: list[Callable[[PreTrainedModel], Decoder]] = [LeanDecoder, CachedDecoder, RecomputingDecoder]
+    decoder = _first_agreeing(model, decoders, lambda d: decoded_logps(d, rows, model.device), truth)
+    scorers: list[Callable[[PreTrainedModel], Scorer]] = [
+        partial(LeanScorer, checkpointing=gradient_checkpointing)
+    ]
+    if not gradient_checkpointing and caches_all_positions(model):
+        scorers.append(SharedPrefixScorer)
+    scorers.append(partial(PaddedScorer, checkpointing=gradient_checkpointing))
+    scorer = _first_agreeing(model, scorers, lambda s: s.logps(rows).detach(), truth)
+    if scorer is None:
+        raise AgentError(
+            f"{model.config.model_type!r} models do not support gradient_checkpointing without dropout: "
+            "switch it off, or set the dropout rates in config.json to 0"
         )
-        scorer = _first_agreeing(model, scorers, PaddedScorer, lambda s: s.logps(rows), truth)
+    assert decoder is not None  # recomputing is the plain forward itself
     return Paths(decoder, scorer)
 
 
-def decoded_logps(decoder: Decoder, rows: list[Row], model: PreTrainedModel) -> Tensor:
+@torch.inference_mode()
+def decoded_logps(decoder: Decoder, rows: Sequence[Row], device: torch.device) -> Tensor:
     """Log-probs [s, t] of given responses as a decoding session sees them; 0 where padded."""
     prompts = list(dict.fromkeys(prompt for prompt, _ in rows))
-    prompt_of_row = torch.tensor([prompts.index(prompt) for prompt, _ in rows], device=model.device)
+    prompt_of_row = torch.tensor([prompts.index(prompt) for prompt, _ in rows], device=device)
     longest = max(len(response) for _, response in rows)
-    logps = torch.zeros(len(rows), longest, device=model.device)
+    logps = torch.zeros(len(rows), longest, device=device)
     logits, session = decoder.start(prompts, prompt_of_row)
     alive = list(range(len(rows)))
     for step in range(longest):
-        tokens = torch.tensor([rows[row][1][step] for row in alive], device=model.device)
+        tokens = torch.tensor([rows[row][1][step] for row in alive], device=device)
         logps[alive, step] = logits.float().log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
         going = [n for n, row in enumerate(alive) if len(rows[row][1]) > step + 1]
         if not going:
             break
         if len(going) < len(alive):
-            session.keep(torch.tensor(going, device=model.device))
+            session.keep(torch.tensor(going, device=device))
             alive, tokens = [alive[n] for n in going], tokens[going]
         logits = session.advance(tokens)
     return logps
 
 
+def caches_all_positions(model: PreTrainedModel) -> bool:
+    """Whether every layer caches keys and values of all positions (no sliding window, no other state)."""
+    config = model.config.get_text_config()
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types:
+        return all(kind == "full_attention" for kind in layer_types)
+    return getattr(config, "sliding_window", None) is None
+
+
 def _first_agreeing(
     model: PreTrainedModel,
-    candidates: list[Callable[[PreTrainedModel], Path]],
-    fallback: Callable[[PreTrainedModel], Path],
+    candidates: Sequence[Callable[[PreTrainedModel], Path]],
     logps: Callable[[Path], Tensor],
     truth: Tensor,
-) -> Path:
+) -> Path | None:
     tolerance = TOLERANCE.get(model.dtype, HALF_PRECISION_TOLERANCE)
     for candidate in candidates:
         try:
             path = candidate(model)
             difference = float((logps(path) - truth).abs().max())
-        except Exception as error:  # an architecture may refuse in any way; the next path is always right
+        except Exception as error:  # an architecture may refuse in any way; a slower path will do
             _log.info("%s: not used (%s: %s)", candidate, type(error).__name__, error)
             continue
         if difference <= tolerance:
             return path
         _log.info("%s: not used (log-probs differ by %.2g from the plain forward)", candidate, difference)
-    return fallback(model)
-
-
-def _keeps_all_positions(model: PreTrainedModel) -> bool:
-    """Whether every layer caches keys and values of all positions (no sliding window, no other state)."""
-    config = model.config.get_text_config()
-    layer_types = getattr(config, "layer_types", None) or []
-    windowed = getattr(config, "sliding_window", None) if not layer_types else None
-    return all(kind == "full_attention" for kind in layer_types) and windowed is None
+    return None
 
 
 def _random_rows(vocabulary: int) -> list[Row]:
