@@ -1,0 +1,135 @@
+"""`hacrl doctor`: check a recipe without training."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from hacrl.doctor import Diagnosis
+
+
+def doctor(
+    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Change a key of the recipe: steps=20 method.delta=0.5"),
+    ] = None,
+) -> None:
+    """Check a recipe without training: what it resolves to, and what looks wrong.
+
+    Exit code 0: it can run, perhaps with warnings. 2: it cannot.
+    """
+    from rich.console import Console
+
+    from hacrl.config import RecipeError, load_recipe
+
+    try:
+        checked = load_recipe(recipe, overrides or ())
+    except RecipeError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+
+    from hacrl.doctor import examine
+
+    found = examine(checked)
+    if found.errors:
+        typer.echo(str(RecipeError(str(recipe), found.errors)), err=True)
+        raise typer.Exit(2)
+    _report(found, Console(highlight=False))
+
+
+def _report(found: Diagnosis, console: Console) -> None:
+    from hacrl.doctor import warnings_for
+
+    console.print(_agents_table(found))
+    console.print(_updates_table(found))
+    console.print(_memory_table(found))
+    for line in _task_lines(found):
+        console.print(line, soft_wrap=True, markup=False)
+    warnings = warnings_for(found)
+    for warning in warnings:
+        console.print(f"[yellow]warning[/yellow] {warning.key}: ", end="", soft_wrap=True)
+        console.print(warning.message, soft_wrap=True, markup=False)
+    console.print("[green]This recipe can run.[/green]" + (" See the warnings." if warnings else ""))
+
+
+def _table(title: str, *headings: str) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for position, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if position else "left", overflow="fold")
+    return table
+
+
+def _agents_table(found: Diagnosis) -> Table:
+    table = _table("Agents", "agent", "model", "parameters", "trained", "device", "learning rate")
+    for agent in found.agents:
+        parameters = trained = "not known yet"
+        if agent.facts:
+            parameters, trained = f"{agent.facts.parameters:,}", f"{agent.facts.trained:,}"
+        table.add_row(agent.name, agent.model, parameters, trained, agent.device, f"{agent.learning_rate:g}")
+    return table
+
+
+def _updates_table(found: Diagnosis) -> Table:
+    table = _table(
+        "Every step", "agent", "draws", "tokens at most", "hears", "learns from", "updates", "window"
+    )
+    for agent in found.agents:
+        bounds = " ".join(f"{lower:.3g}" for lower in agent.windows)
+        table.add_row(
+            agent.name,
+            f"{agent.rollouts:,}",
+            f"{agent.tokens:,}",
+            " ".join(agent.peers) or "nobody",
+            f"{agent.learned:,}",
+            str(agent.updates),
+            bounds or "-",
+        )
+    table.caption = "draws, learns from: responses; window: lower bound at each update on peers' responses"
+    table.caption_justify = "left"
+    return table
+
+
+def _memory_table(found: Diagnosis) -> Table:
+    from hacrl.doctor.advice import needed_on
+    from hacrl.doctor.memory import in_units
+
+    parts = ("weights", "gradients", "moments", "reference", "cache", "activations")
+    table = _table("Memory, about", "agent", *parts)
+    for agent in found.agents:
+        if agent.memory:
+            table.add_row(agent.name, *(in_units(getattr(agent.memory, part)) for part in parts))
+        else:
+            table.add_row(agent.name, *["?"] * len(parts))
+    devices = sorted({agent.device for agent in found.agents})
+    totals = [
+        f"{device}: {in_units(needed_on([a for a in found.agents if a.device == device]))}"
+        for device in devices
+    ]
+    table.caption = f"together on {', '.join(totals)}; formulas in docs/recipe.md"
+    table.caption_justify = "left"
+    return table
+
+
+def _task_lines(found: Diagnosis) -> list[str]:
+    recipe, task = found.recipe, found.task
+    assert task is not None  # otherwise there was an error
+    functions = ", ".join(function.path for function in recipe.reward.functions)
+    passes = recipe.steps * recipe.prompts_per_step / len(task.train)
+    drawn = sum(agent.rollouts for agent in found.agents) * recipe.steps
+    first = task.train[0].text
+    return [
+        f"Task {task.name}: {len(task.train):,} training and {len(task.test):,} test prompts, "
+        f"scored by {functions or recipe.reward.verifier or task.verifier}",
+        f"First prompt: {str(first if isinstance(first, str) else first[-1]['content'])[:200]!r}",
+        f"Method {recipe.method.name}, {recipe.steps} steps of {recipe.prompts_per_step} prompts: "
+        f"{passes:.2g} passes over the task, {drawn:,} responses drawn in all",
+    ]

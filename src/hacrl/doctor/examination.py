@@ -1,0 +1,180 @@
+"""Everything a recipe names is looked up; everything that follows from its numbers is worked out."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import torch
+
+from hacrl import tasks
+from hacrl.algorithm import window_lower
+from hacrl.algorithm.methods import HacpoObjective
+from hacrl.config import Recipe, TaskSection, make_method
+from hacrl.config.problems import Problem, nearest
+from hacrl.doctor.memory import Memory, estimate
+from hacrl.doctor.models import ModelFacts, look_at
+from hacrl.rewards.verifiers import VERIFIERS
+from hacrl.tasks.task import Task
+from hacrl.types import Prompt
+
+PROMPTS_MEASURED = 64
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPlan:
+    """What one agent does in every step."""
+
+    name: str
+    model: str
+    facts: ModelFacts | None
+    device: str
+    learning_rate: float
+    peers: tuple[str, ...]
+    rollouts: int
+    """Responses drawn in a step."""
+    learned: int
+    """Responses learned from in a step, the peers' included."""
+    tokens: int
+    """Most tokens drawn in a step."""
+    updates: int
+    """Optimiser updates in a step, own responses first."""
+    windows: tuple[float, ...]
+    """Lower bound of the window at each update on peers' responses; empty if there is no window."""
+    memory: Memory | None
+
+
+@dataclass
+class Diagnosis:
+    """What was found. With errors the recipe cannot run."""
+
+    recipe: Recipe
+    agents: list[AgentPlan] = field(default_factory=list)
+    task: Task | None = None
+    errors: list[Problem] = field(default_factory=list)
+
+    def attempt(self, key: str, look: Callable[[], Found]) -> Found | None:
+        """Do something that may fail because of a key; the failure is noted and the examination goes on."""
+        try:
+            return look()
+        except (ValueError, TypeError, ImportError, OSError) as error:
+            self.errors.append(Problem(key, str(error)))
+            return None
+
+
+def examine(recipe: Recipe) -> Diagnosis:
+    """Look at models, task, rewards and packages; nothing is trained or downloaded."""
+    found = Diagnosis(recipe)
+    _look_at_tasks(found)
+    _look_at_rewards(found)
+    for package in recipe.logging.to:
+        found.attempt("logging.to", partial(_require, package, package))
+    for position in range(len(recipe.agents)):
+        found.agents.append(_plan(found, position))
+    return found
+
+
+def _look_at_tasks(found: Diagnosis) -> None:
+    recipe = found.recipe
+    found.task = found.attempt("task", partial(_load, recipe.task))
+    for position, section in enumerate(recipe.evaluation.tasks):
+        found.attempt(f"evaluation.tasks.{position}", partial(_load, section))
+    if found.task and recipe.prompts_per_step > len(found.task.train):
+        found.errors.append(
+            Problem(
+                "prompts_per_step",
+                f"expected at most the task's {len(found.task.train)} training prompts, "
+                f"got {recipe.prompts_per_step}",
+            )
+        )
+
+
+def _load(section: TaskSection) -> Task:
+    return tasks.load(section.name, **section.settings)
+
+
+def _look_at_rewards(found: Diagnosis) -> None:
+    reward = found.recipe.reward
+    if reward.verifier is not None:
+        found.attempt("reward.verifier", partial(_check_verifier, reward.verifier))
+    for position, function in enumerate(reward.functions):
+        found.attempt(f"reward.functions.{position}.path", partial(_check_function, function.path))
+
+
+def _check_verifier(name: str) -> None:
+    if name not in VERIFIERS:
+        raise ValueError(f"expected one of {', '.join(VERIFIERS)}, got {name!r}{nearest(name, VERIFIERS)}")
+    VERIFIERS[name].load()
+
+
+def _check_function(path: str) -> None:
+    module, _, name = path.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except Exception as error:  # the module is the user's: importing it may fail in any way
+        raise ValueError(f"cannot import {path!r}: {type(error).__name__}: {error}") from error
+    if not callable(function):
+        raise ValueError(f"{path!r} is not a function")
+
+
+def _require(package: str, extra: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise ImportError(f"needs the {package} package: pip install 'hacrl[{extra}]'")
+
+
+def _plan(found: Diagnosis, position: int) -> AgentPlan:
+    recipe = found.recipe
+    agent = recipe.agents[position]
+    key = f"agents.{position}"
+    facts = found.attempt(f"{key}.model", partial(look_at, agent.model, agent.lora))
+    device = found.attempt(f"{key}.device", partial(_device, agent.device)) or agent.device
+    if agent.lora:
+        found.attempt(f"{key}.lora", partial(_require, "peft", "lora"))
+    peers = recipe.topology()[agent.name]
+    rollouts = recipe.prompts_per_step * recipe.samples_of(agent.name)
+    row = recipe.sampling.max_new_tokens
+    prompts = [] if found.task is None else found.task.train[:PROMPTS_MEASURED]
+    longest = max((_characters(prompt) for prompt in prompts), default=0)
+    return AgentPlan(
+        name=agent.name,
+        model=agent.model,
+        facts=facts,
+        device=device,
+        learning_rate=recipe.learning_rate_of(agent.name),
+        peers=peers,
+        rollouts=rollouts,
+        learned=recipe.prompts_per_step * sum(recipe.samples_of(name) for name in (agent.name, *peers)),
+        tokens=rollouts * (min(row, facts.context or row) if facts else row),
+        updates=recipe.updates_per_step(agent.name),
+        windows=_windows(recipe, agent.name),
+        memory=estimate(recipe, agent.name, facts, device, longest) if facts else None,
+    )
+
+
+def _device(name: str) -> str:
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name != "cpu" and not torch.cuda.is_available():
+        raise ValueError(f"got {name!r}, but there is no GPU here: use cpu or auto")
+    return name
+
+
+def _windows(recipe: Recipe, name: str) -> tuple[float, ...]:
+    """Own responses come first, and each update on them narrows the window as well."""
+    objective = make_method(recipe.method).objective
+    if not isinstance(objective, HacpoObjective) or not objective.params.window:
+        return ()
+    updates = range(recipe.updates.mini_batches, recipe.updates_per_step(name))
+    return tuple(window_lower(update, objective.params) for update in updates)
+
+
+def _characters(prompt: Prompt) -> int:
+    """A bound on its tokens for nearly every tokenizer."""
+    if isinstance(prompt.text, str):
+        return len(prompt.text)
+    return sum(len(message["content"]) for message in prompt.text)

@@ -1,0 +1,133 @@
+"""What can be known of a model without loading its weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
+
+from hacrl.agents import nursery
+from hacrl.agents.loading import ADAPTER_CONFIG
+from hacrl.config import LoraSection
+from hacrl.config.problems import nearest
+
+HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The sizes that decide about memory."""
+
+    parameters: int
+    trained: int
+    """Parameters that are trained: all, or those of the adapters."""
+    layers: int
+    hidden: int
+    feed_forward: int
+    key_value: int
+    """Numbers in one layer's keys for one token; its values are as many."""
+    vocabulary: int
+    context: int | None
+
+
+def look_at(model: str, lora: LoraSection | None) -> ModelFacts | None:
+    """None when nothing is known: a hub model not downloaded, a nursery agent not made, no attention layers.
+
+    Raises `ValueError` when the model cannot be used.
+    """
+    directory = _directory(model)
+    source = _base_model(directory) if directory else model
+    try:
+        config = AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+    except OSError as error:
+        if directory is None:
+            return None
+        raise ValueError(f"{str(directory)!r} has no usable config.json: {error}") from error
+    if not hasattr(config.get_text_config(), "num_attention_heads"):
+        return None
+    with torch.device("meta"):
+        network = AutoModelForCausalLM.from_config(config)
+    return _facts(network, lora)
+
+
+def _directory(model: str) -> Path | None:
+    """Where the model is on this machine, if it is a directory."""
+    kind, _, name = model.partition(":")
+    if kind == "nursery":
+        return _nursery_directory(name)
+    directory = Path(model)
+    if directory.is_dir():
+        _check(directory)
+        return directory
+    if model.startswith((".", "/", "~")) or not HUB_ID.fullmatch(model):
+        raise ValueError(f"{model!r} is neither a directory, nor nursery:NAME, nor a hub id")
+    return None
+
+
+def _nursery_directory(name: str) -> Path | None:
+    """Every agent in the cache keeps the recipe it was made by."""
+    if name not in nursery.AGENTS:
+        known = ", ".join(nursery.AGENTS)
+        raise ValueError(
+            f"no base agent {name!r} in the nursery{nearest(name, nursery.AGENTS)} (there are {known})"
+        )
+    recipe = json.loads(json.dumps(asdict(nursery.AGENTS[name])))
+    for found in nursery.cache_directory().glob("*/nursery.json"):
+        if json.loads(found.read_text()) == recipe:
+            return found.parent
+    return None
+
+
+def _check(directory: Path) -> None:
+    if (directory / ADAPTER_CONFIG).is_file():
+        return
+    if not (directory / "config.json").is_file():
+        raise ValueError(f"the directory {str(directory)!r} has no config.json")
+    if not any(directory.glob("*.safetensors")):
+        raise ValueError(f"the directory {str(directory)!r} has no weights as .safetensors")
+
+
+def _base_model(directory: Path) -> str:
+    """The directory itself, or what the adapter in it was trained on."""
+    adapter = directory / ADAPTER_CONFIG
+    if not adapter.is_file():
+        return str(directory)
+    return str(json.loads(adapter.read_text()).get("base_model_name_or_path"))
+
+
+def _facts(network: Any, lora: LoraSection | None) -> ModelFacts:
+    config = network.config.get_text_config()
+    heads = config.num_attention_heads
+    parameters = network.num_parameters()
+    hidden = config.hidden_size
+    head = getattr(config, "head_dim", None) or hidden // heads
+    context = getattr(config, "max_position_embeddings", None)
+    return ModelFacts(
+        parameters=parameters,
+        trained=_adapter_parameters(network, lora) if lora else parameters,
+        layers=config.num_hidden_layers,
+        hidden=hidden,
+        feed_forward=getattr(config, "intermediate_size", None) or 4 * hidden,
+        key_value=(getattr(config, "num_key_value_heads", None) or heads) * head,
+        vocabulary=config.vocab_size,
+        context=int(context) if context else None,
+    )
+
+
+def _adapter_parameters(network: Any, lora: LoraSection) -> int:
+    """rank x (inputs + outputs) for every adapted layer."""
+    targets = lora.target_modules
+    total = 0
+    for name, module in network.named_modules():
+        if not isinstance(module, torch.nn.Linear | Conv1D) or module is network.get_output_embeddings():
+            continue
+        last = name.rsplit(".", 1)[-1]
+        if targets == "all-linear" or last in ((targets,) if isinstance(targets, str) else targets):
+            total += lora.rank * sum(module.weight.shape)
+    return total
