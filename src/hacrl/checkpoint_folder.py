@@ -46,7 +46,11 @@ class Checkpoint:
 
     def json(self, name: str) -> Any:
         """One JSON content."""
-        return _read_json(self._file(name))
+        path = self._file(name)
+        try:
+            return json.loads(_read(path))
+        except ValueError as error:
+            raise StorageError(f"{path} is not JSON: {error}") from error
 
     def tensors(self, name: str) -> dict[str, torch.Tensor]:
         """One safetensors content; anything else in its place (a pickle, say) is refused unread."""
@@ -140,23 +144,27 @@ def read_folder(folder: Path) -> Checkpoint:
     for name in sorted(expected ^ present):
         raise StorageError(f"{folder / name} is {'missing' if name in expected else 'not in the manifest'}")
     for name, (size, sha256) in checkpoint.files.items():
-        path = folder / name
+        _check_file(folder / name, size, sha256)
+    return checkpoint
+
+
+def _check_file(path: Path, size: int, sha256: str) -> None:
+    with naming(path, "read"):
         if path.is_symlink() or not path.is_file():
             raise StorageError(f"{path} is not a plain file")
-        if path.stat().st_size != size:
-            raise StorageError(f"{path} has {path.stat().st_size} bytes, {size} were written")
+        if (found := path.stat().st_size) != size:
+            raise StorageError(f"{path} has {found} bytes, {size} were written")
         if digest(path) != sha256:
             raise StorageError(f"{path} is damaged: its SHA-256 is not the one in the manifest")
-    return checkpoint
 
 
 def read_manifest(folder: Path) -> Checkpoint:
     """What the manifest promises, without looking at the other files."""
     path = folder / MANIFEST
-    manifest = _read_json(path)
+    data = _read(path)
     try:
-        intact = path.read_bytes() == _sealed({key: manifest[key] for key in manifest if key != "sha256"})
-        if not intact:
+        manifest = json.loads(data)
+        if data != _sealed({key: manifest[key] for key in manifest if key != "sha256"}):
             raise StorageError(f"{path} is damaged: its own SHA-256 does not match")
         if manifest["format"] != FORMAT:
             raise StorageError(
@@ -167,7 +175,7 @@ def read_manifest(folder: Path) -> Checkpoint:
         files = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
         return Checkpoint(manifest["step"], folder, manifest["score"], files)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise StorageError(f"{path} is not the manifest of a checkpoint: {error!r}") from error
+        raise StorageError(f"{path} is not the manifest of a checkpoint: {error}") from error
 
 
 def folder_name(step: int) -> str:
@@ -180,10 +188,6 @@ def _sealed(manifest: Mapping[str, Any]) -> bytes:
     return json.dumps({**manifest, "sha256": seal}, sort_keys=True, indent=1).encode()
 
 
-def _read_json(path: Path) -> Any:
+def _read(path: Path) -> bytes:
     with naming(path, "read"):
-        text = path.read_bytes()
-    try:
-        return json.loads(text)
-    except ValueError as error:
-        raise StorageError(f"{path} is not JSON: {error}") from error
+        return path.read_bytes()

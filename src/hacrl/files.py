@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 _SPACE = "free some space or use another directory; what was saved before is intact"
-_RIGHTS = "make the directory writable for this user or use another one"
+_RIGHTS = "make the directory readable and writable for this user or use another"
 _ADVICE = {
     errno.ENOSPC: _SPACE,
     errno.EDQUOT: _SPACE,
@@ -46,8 +46,8 @@ def naming(path: Path, doing: str) -> Iterator[None]:
 
 def make_directory(path: Path) -> None:
     """Create a directory and its parents; they are there even after a power cut."""
-    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     with naming(path, "create"):
+        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
         path.mkdir(parents=True, exist_ok=True)
     for folder in missing:
         sync_directory(folder.parent)
@@ -113,6 +113,8 @@ def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
             with suppress(OSError):  # the first error is the one to tell
                 file.truncate(before)
             raise
+    if before == 0:
+        sync_directory(path.parent)
 
 
 def read_jsonl(path: Path) -> list[dict[str, Any]]:

@@ -73,7 +73,9 @@ class RunDirectory:
     def resume(cls, path: Path) -> Iterator[RunDirectory]:
         """Hold the lock of a run that was started before."""
         run = cls(path)
-        if not run.config.is_file():
+        with naming(run.config, "read"):
+            holds_run = run.config.is_file()
+        if not holds_run:
             raise StorageError(
                 f"{path} holds no run to resume (no {run.config.name}): check --out or leave --resume away"
             )

@@ -85,7 +85,9 @@ def test_a_directory_without_rights_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr(os, "mkdir", raising(code))
-    with pytest.raises(StorageError, match=r"cannot create .*new: .* \(make the directory writable"):
+    with pytest.raises(
+        StorageError, match=r"cannot create .*new: .* \(make the directory readable and writable"
+    ):
         make_directory(tmp_path / "new")
 
 

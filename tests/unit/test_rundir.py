@@ -133,7 +133,8 @@ def test_a_directory_without_rights_is_named(
     monkeypatch.setattr(os, name, fail)
     with (
         pytest.raises(
-            StorageError, match=rf"{tmp_path}.*: {os.strerror(code)} \(make the directory writable"
+            StorageError,
+            match=rf"{tmp_path}.*: {os.strerror(code)} \(make the directory readable and writable",
         ),
         RunDirectory.create(tmp_path / "run"),
     ):
