@@ -34,7 +34,7 @@ def closing_brace(text: str, start: int) -> int | None:
 def last_boxed(text: str) -> str | None:
     r"""What the last complete `\boxed{...}` holds; a box cut off at the token limit does not count.
 
-    One pass, whatever the text: responses are written by models, some of which repeat `\boxed{` a thousand times.
+    One pass, whatever the text: some models repeat `\boxed{` a thousand times.
     """
     boxes = {match.end() for match in _BOXED.finditer(text)}
     opened: list[int] = []

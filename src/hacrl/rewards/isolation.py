@@ -2,8 +2,8 @@
 
 - A process namespace: when its first process dies, the kernel kills all others in it.
 - Confined workers: no network, no shared memory with others, all files read-only but for a scratch directory.
-- When the trainer is run by root, the worker gets a user id of its own without privileges: the kernel does not
-  limit root's number of processes, and root may overwrite everything.
+- When the trainer is run by root, the worker gets a user id of its own without privileges: the kernel does
+  not limit root's number of processes, and root may overwrite everything.
 
 Every step is tried; what could not be had is reported, and is not fatal.
 """

@@ -42,7 +42,7 @@ def apply_limits(limits: Limits) -> None:
 
 
 def allow_cpu_seconds(seconds: float) -> None:
-    """Let this process compute for that much longer; then the kernel ends it, whoever watches the deadline."""
+    """Let this process compute for that much longer; then the kernel ends it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _lower(resource.RLIMIT_CPU, math.ceil(used.ru_utime + used.ru_stime + seconds) + 1, hard=False)
 

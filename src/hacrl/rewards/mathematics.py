@@ -1,8 +1,8 @@
 r"""Mathematical equality of a response's final answer and the reference.
 
-The outer structure (lists, sets, tuples, intervals, unions, matrices), words and plain numbers are compared here;
-what is left, expressions without such structure, goes to math-verify. math-verify alone would take `(2, 1)`
-for `1, 2`, `listen` for `silent` and 0.0000672 for 0.0000671.
+The outer structure (lists, sets, tuples, intervals, unions, matrices), words and plain numbers are compared
+here; what is left, expressions without such structure, goes to math-verify. math-verify alone would take
+`(2, 1)` for `1, 2`, `listen` for `silent` and 0.0000672 for 0.0000671.
 
 Only ever run this in a worker process: sympy may need forever, or all memory, for a short formula.
 """

@@ -84,7 +84,7 @@ def compact(text: str) -> str:
 
 
 def as_number(text: str) -> Fraction | None:
-    r"""The exact value of tidied text that is a plain number: `1,450`, `-3.5`, `1\frac{4}{5}`, `2\times 10^{3}`."""
+    r"""The exact value of tidied text that is a plain number: `1,450`, `1\frac{4}{5}`, `2\times 10^{3}`."""
     text = text.strip()
     if len(text) > MAX_DIGITS:
         return None

@@ -34,7 +34,7 @@ _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 """All that a confined worker sees of the trainer's environment: no tokens and no keys."""
 
 
-class PoolError(RuntimeError):
+class PoolError(ValueError):
     """A worker cannot be started: a mistake in the set-up, not in one sample."""
 
 

@@ -25,8 +25,8 @@ class Reward:
     """One term of the sum."""
 
     source: str | RewardFunction
-    """A verifier's name; a reward function as `module:function`, run in worker processes; or a function, run in
-    this process."""
+    """A verifier's name; a reward function as `module:function`, run in worker processes; or the function
+    itself, run in this process."""
     weight: float = 1.0
     gold: str | None = None
     """The column with the reference answer, where it is not the verifier's usual one."""

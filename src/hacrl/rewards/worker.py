@@ -1,7 +1,7 @@
 """A worker process: answers calls of one function, one JSON line each, inside its limits.
 
-It splits in two. The supervisor runs no code but ours: it adopts orphaned descendants and kills everything when
-the trainer goes away. Its child is isolated, loads the function and answers.
+It splits in two. The supervisor runs no code but ours: it adopts orphaned descendants and kills everything
+when the trainer goes away. Its child is isolated, loads the function and answers.
 """
 
 from __future__ import annotations

@@ -1,0 +1,53 @@
+"""`hacrl verify`: score a file of answers offline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+
+def verify(
+    file: Annotated[
+        Path, typer.Argument(help="JSONL file, one answer per row.", exists=True, dir_okay=False)
+    ],
+    verifier: Annotated[str, typer.Option(help="Name of the verifier, for example math.")],
+    gold: Annotated[str, typer.Option(help="Column with the reference answer.")] = "answer",
+    response: Annotated[str, typer.Option(help="Column with the answer to score.")] = "response",
+    out: Annotated[Path | None, typer.Option(help="Write the rows with `reward` and `cause` here.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the summary here.")] = None,
+    deadline: Annotated[float, typer.Option(help="Seconds for one answer.", min=0.01)] = 10.0,
+    workers: Annotated[int, typer.Option(help="Worker processes.", min=1)] = 2,
+) -> None:
+    """Score a file of answers with a verifier; print accuracy and, by cause, what could not be scored."""
+    from rich.console import Console
+
+    from hacrl.rewards.offline import read_rows, score_rows, summarise, write_json, write_rows
+
+    try:
+        rows = read_rows(file, gold, response)
+        scores = score_rows(rows, verifier, gold, response, deadline, workers)
+        summary: dict[str, Any] = {"file": str(file), "verifier": verifier, **summarise(scores)}
+        if out:
+            write_rows(out, rows, scores)
+        if json_file:
+            write_json(json_file, summary)
+    except (ValueError, OSError) as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(2) from None
+    Console().print(_table(summary))
+
+
+def _table(summary: dict[str, Any]) -> Any:
+    from rich.table import Table
+
+    table = Table(show_header=False)
+    accuracy = summary["accuracy"]
+    table.add_row("verifier", summary["verifier"])
+    table.add_row("rows", str(summary["rows"]))
+    table.add_row("scored", str(summary["scored"]))
+    table.add_row("accuracy", "-" if accuracy is None else f"{accuracy:.4f}")
+    for cause, count in summary["unscorable"].items():
+        table.add_row(f"unscorable: {cause}", str(count))
+    return table
