@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
@@ -54,4 +55,4 @@ def known_keys(location: Sequence[int | str]) -> list[str]:
 
 def is_tag(part: int | str) -> bool:
     """Whether a part of a location names a choice within a union rather than a key."""
-    return isinstance(part, str) and part.startswith("<") and part.endswith(">")
+    return isinstance(part, str) and re.fullmatch(r"<(text|list|[A-Z]\w*Section)>", part) is not None

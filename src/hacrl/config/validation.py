@@ -49,7 +49,7 @@ def _problems(details: ErrorDetails) -> Sequence[Problem]:
     cause = details.get("ctx", {}).get("error")
     if isinstance(cause, Contradiction):
         return cause.problems
-    key = ".".join(str(part) for part in location if not is_tag(part))
+    key = ".".join(_part(part) for part in location if not is_tag(part))
     name = str(location[-1])
     if kind == "extra_forbidden":
         return [Problem(key, _unknown(key, known_keys(location[:-1])))]
@@ -59,6 +59,11 @@ def _problems(details: ErrorDetails) -> Sequence[Problem]:
     if kind == "value_error":
         return [Problem(key, f"{cause}, got {got}")]
     return [Problem(key, f"expected {_expected(details, name)}, got {got}{_nearest_choice(details)}")]
+
+
+def _part(part: int | str) -> str:
+    """A part of a key; odd ones are quoted and cut, so that they cannot spoil the message."""
+    return str(part) if re.fullmatch(r"[\w -]{1,60}", str(part)) else shown(part)
 
 
 def _unknown(key: str, known: list[str]) -> str:

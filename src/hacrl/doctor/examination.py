@@ -11,15 +11,15 @@ from typing import TypeVar
 
 import torch
 
-from hacrl import tasks
 from hacrl.algorithm import window_lower
 from hacrl.algorithm.methods import HacpoObjective
-from hacrl.config import Recipe, TaskSection, make_method
+from hacrl.config import Recipe, make_method
 from hacrl.config.problems import Problem, nearest
 from hacrl.doctor.memory import Memory, estimate
 from hacrl.doctor.models import ModelFacts, look_at
 from hacrl.rewards.verifiers import VERIFIERS
-from hacrl.tasks.task import Task
+from hacrl.tasks import Task
+from hacrl.team import device_of, load_task
 from hacrl.types import Prompt
 
 PROMPTS_MEASURED = 64
@@ -81,9 +81,9 @@ def examine(recipe: Recipe) -> Diagnosis:
 
 def _look_at_tasks(found: Diagnosis) -> None:
     recipe = found.recipe
-    found.task = found.attempt("task", partial(_load, recipe.task))
+    found.task = found.attempt("task", partial(load_task, recipe.task))
     for position, section in enumerate(recipe.evaluation.tasks):
-        found.attempt(f"evaluation.tasks.{position}", partial(_load, section))
+        found.attempt(f"evaluation.tasks.{position}", partial(load_task, section))
     if found.task and recipe.prompts_per_step > len(found.task.train):
         found.errors.append(
             Problem(
@@ -92,10 +92,6 @@ def _look_at_tasks(found: Diagnosis) -> None:
                 f"got {recipe.prompts_per_step}",
             )
         )
-
-
-def _load(section: TaskSection) -> Task:
-    return tasks.load(section.name, **section.settings)
 
 
 def _look_at_rewards(found: Diagnosis) -> None:
@@ -157,11 +153,10 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
 
 
 def _device(name: str) -> str:
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name != "cpu" and not torch.cuda.is_available():
+    device = device_of(name)
+    if device != "cpu" and not torch.cuda.is_available():
         raise ValueError(f"got {name!r}, but there is no GPU here: use cpu or auto")
-    return name
+    return device
 
 
 def _windows(recipe: Recipe, name: str) -> tuple[float, ...]:
