@@ -14,6 +14,8 @@ import torch
 
 from hacrl.checkpoint import Checkpoint, CheckpointStore
 
+SMALL = "agents/small/state.safetensors"
+
 
 def state(step: int) -> dict[str, Any]:
     """What the tests save at a step: different in every file and at every step."""
@@ -29,6 +31,24 @@ def state(step: int) -> dict[str, Any]:
             "n": torch.tensor(step),
         },
     }
+
+
+def save_steps(store: CheckpointStore, *steps: int) -> None:
+    """Save these steps in the foreground."""
+    for step in steps:
+        store.save(step, state(step), background=False)
+
+
+def folders(directory: Path) -> list[str]:
+    """The names in a directory."""
+    return sorted(path.name for path in directory.iterdir())
+
+
+def assert_latest(store: CheckpointStore, step: int) -> None:
+    """The store finds the state of this step, complete."""
+    latest = store.latest()
+    assert latest is not None
+    assert_holds(latest, step)
 
 
 def assert_holds(checkpoint: Checkpoint, step: int) -> None:

@@ -104,6 +104,8 @@ def _has_string_keys(value: Any) -> bool:
 
 def write_folder(folder: Path, step: int, score: float | None, files: Files) -> None:
     """Write a whole checkpoint, manifest last, and wait until the disk has all of it."""
+    with naming(folder, "create"):
+        folder.mkdir()
     entries = {}
     folders = {folder}
     for name, content in files.items():

@@ -6,9 +6,8 @@ import errno
 import hashlib
 import io
 import json
-import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -96,12 +95,12 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def append_jsonl(path: Path, record: Mapping[str, Any]) -> None:
-    """Add one line; if that fails half-way, the file is cut back to what it was.
-
-    NaN and infinities become null, since JSON has no word for them.
-    """
-    line = json.dumps(_finite(record), allow_nan=False).encode() + b"\n"
+def append_jsonl(path: Path, record: dict[str, Any]) -> None:
+    """Add one line; if that fails half-way, the file is cut back to what it was."""
+    try:
+        line = json.dumps(record, allow_nan=False).encode() + b"\n"
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{path}: a line cannot be written as JSON: {error}") from error
     with naming(path, "append to"), path.open("ab", buffering=0) as file:
         before = file.tell()
         try:
@@ -144,11 +143,3 @@ def _complete_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
         if not isinstance(record, dict):
             raise StorageError(f"{path}, line {row} is not a JSON object: {line[:80]!r}")
         yield line, record
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

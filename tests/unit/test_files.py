@@ -108,14 +108,20 @@ def test_the_digest_is_sha256(tmp_path_factory: pytest.TempPathFactory, data: by
     assert digest(path) == hashlib.sha256(data).hexdigest()
 
 
-def test_lines_are_read_back_and_what_is_not_a_number_becomes_null(tmp_path: Path) -> None:
+def test_lines_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
-    append_jsonl(path, {"step": 1, "loss": 0.1, "text": "a\nb\r\u2028"})
-    append_jsonl(path, {"step": 2, "loss": math.nan, "nested": {"x": [math.inf, 1]}})
-    assert read_jsonl(path) == [
-        {"step": 1, "loss": 0.1, "text": "a\nb\r\u2028"},
-        {"step": 2, "loss": None, "nested": {"x": [None, 1]}},
-    ]
+    records = [{"step": 1, "loss": 0.1, "text": "a\nb\r\u2028"}, {"step": 2, "nested": {"x": [None, 1]}}]
+    for record in records:
+        append_jsonl(path, record)
+    assert read_jsonl(path) == records
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, {1}])
+def test_what_json_cannot_say_is_refused_and_nothing_written(tmp_path: Path, value: Any) -> None:
+    path = tmp_path / "metrics.jsonl"
+    with pytest.raises(TypeError, match=r"metrics\.jsonl: a line cannot be written as JSON"):
+        append_jsonl(path, {"step": 1, "loss": value})
+    assert not path.exists()
 
 
 def test_a_line_that_does_not_fit_is_taken_back(tmp_path: Path) -> None:
