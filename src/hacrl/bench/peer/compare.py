@@ -53,7 +53,7 @@ def _alternate(
     Every step starts from the same weights: otherwise training would change how long the answers get.
     """
     ours = {engine: OurSide(work, engine) for engine in ENGINES}
-    replayed = ours[ENGINES[0]].sample(work.seed) if work.replay else None
+    replayed = ours["generic"].sample(work.seed) if work.replay else None
     peer_model = make_model(work)
     initial = {name: tensor.clone() for name, tensor in peer_model.state_dict().items()}
     timings: dict[str, list[StepTiming]] = {engine: [] for engine in ENGINES}

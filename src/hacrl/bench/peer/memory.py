@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hacrl.bench.peer.result import Memory
-from hacrl.bench.peer.workload import Size, Workload
+from hacrl.bench.peer.workload import Workload, workload_from_json
 
 STEPS = 2
 """The second step finds optimiser state and allocator as every later one does."""
@@ -29,8 +29,7 @@ def peak_megabytes() -> float:
 
 def measure_memory(work: Workload, side: str) -> Memory:
     """Run a few steps of one side in a process of its own."""
-    request = json.dumps({"side": side, "work": asdict(work)})
-    command = [sys.executable, "-m", __name__, request]
+    command = [sys.executable, "-m", __name__, json.dumps(asdict(work)), side]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment)  # noqa: S603 (our own module)
     if done.returncode != 0:
@@ -38,14 +37,11 @@ def measure_memory(work: Workload, side: str) -> Memory:
     return Memory(**json.loads(done.stdout.splitlines()[-1]))
 
 
-def main(request: str) -> None:
+def main(work: Workload, side: str) -> None:
     """Run the steps and print what they took."""
     import torch
 
     torch.set_num_threads(1)
-    asked = json.loads(request)
-    work = Workload(**asked["work"] | {"size": Size(**asked["work"]["size"])})
-    side = asked["side"]
     memory = _peer_memory(work) if side == "trl" else _our_memory(work, side)
     print(json.dumps(asdict(memory)))
 
@@ -72,4 +68,4 @@ def _our_memory(work: Workload, engine: str) -> Memory:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(workload_from_json(sys.argv[1]), sys.argv[2])

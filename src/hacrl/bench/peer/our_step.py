@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 
 import torch
+from torch import nn
 
 from hacrl.agents.learner import UpdateReport
 from hacrl.agents.policy import Policy
@@ -16,7 +17,11 @@ from hacrl.bench.peer.result import StepTiming
 from hacrl.bench.peer.workload import Workload, make_model, make_prompts, make_tokenizer, reward
 from hacrl.types import MiniBatch, Rollout, TrainingRow
 
-ENGINES = ("generic",)
+ENGINES = {
+    "generic": {"decode": "CachedDecoder", "train": "SharedPrefixScorer"},
+    "lean": {"decode": "LeanDecoder", "train": "LeanScorer"},
+}
+"""Our two ways of running the models measured here, and what `Policy.paths` calls them."""
 
 
 class OurSide:
@@ -26,9 +31,13 @@ class OurSide:
         self.work = work
         self.prompts = make_prompts(work)
         self.model = make_model(work)
+        if engine == "generic":
+            _hide_from_lean_engine(self.model)
         # TRL's optimiser settings, which are transformers' defaults.
         optimisation = Optimisation(learning_rate=work.learning_rate, weight_decay=0.0, max_grad_norm=1.0)
         self.policy = Policy("ours", self.model, make_tokenizer(work.size), optimisation=optimisation)
+        if self.policy.paths != ENGINES[engine]:
+            raise RuntimeError(f"the {engine} engine was asked for, but {self.policy.paths} runs the model")
         self.prompt_ids = {prompt.id: self.policy.encoder.encode_prompt(prompt) for prompt in self.prompts}
 
     def sample(self, seed: int) -> list[Rollout]:
@@ -63,6 +72,17 @@ class OurSide:
         ]
         size = len(rows) // self.work.updates
         return [tuple(rows[start : start + size]) for start in range(0, len(rows), size)]
+
+
+class _OtherLinear(nn.Linear):
+    """A linear layer of another type, as an adapter's would be."""
+
+
+def _hide_from_lean_engine(model: nn.Module) -> None:
+    """The lean engine leaves models with layers it does not know to the generic one; nothing else changes."""
+    for module in model.modules():
+        if type(module) is nn.Linear:
+            module.__class__ = _OtherLinear
 
 
 def training_row(rollout: Rollout, prompt_ids: tuple[int, ...], advantage: float) -> TrainingRow:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -74,6 +75,12 @@ class Workload:
     def responses(self) -> int:
         """Answers per step."""
         return self.prompts * self.samples
+
+
+def workload_from_json(text: str) -> Workload:
+    """What `asdict` and JSON made of a workload, for a process that runs it."""
+    data = json.loads(text)
+    return Workload(**data | {"size": Size(**data["size"])})
 
 
 def make_prompts(work: Workload) -> list[Prompt]:

@@ -1,23 +1,25 @@
 import dataclasses
 import json
+from collections.abc import Iterator
 
 import pytest
 
-from hacrl.bench.peer.compare import compare_with_trl
+from hacrl.bench.peer import compare
 from hacrl.bench.peer.our_step import ENGINES
 from hacrl.bench.peer.render import comparison_tables
-from hacrl.bench.peer.result import Comparison, Spread
+from hacrl.bench.peer.result import Comparison, Memory, Spread
 from helpers_peer import TINY
 
 pytest.importorskip("trl", reason='the peer is not installed: pip install "hacrl[bench]"')
 
 
 @pytest.fixture(scope="module")
-def found() -> Comparison:
-    return compare_with_trl(dataclasses.replace(TINY, replay=True), repeats=1)
+def found() -> Iterator[Comparison]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compare, "measure_memory", lambda work, side: Memory(peak=2.0, after_imports=1.0))
+        yield compare.compare_with_trl(dataclasses.replace(TINY, replay=True), repeats=1)
 
 
-@pytest.mark.slow
 def test_every_side_is_measured_and_agrees(found: Comparison) -> None:
     assert [side.name for side in found.sides] == ["trl", *ENGINES]
     assert found.agrees
@@ -25,10 +27,8 @@ def test_every_side_is_measured_and_agrees(found: Comparison) -> None:
     for side in found.sides:
         parts = side.generate.median + side.update.median + side.other.median
         assert parts == pytest.approx(side.total.median)
-        assert side.memory.peak > side.memory.after_imports > 0
 
 
-@pytest.mark.slow
 def test_replayed_sides_train_on_the_same_tokens(found: Comparison) -> None:
     tokens = {round(side.tokens_per_second.median * side.total.median) for side in found.sides}
     assert len(tokens) == 1
@@ -39,7 +39,6 @@ def test_replayed_sides_train_on_the_same_tokens(found: Comparison) -> None:
     assert len(shares) == 1
 
 
-@pytest.mark.slow
 def test_the_json_has_everything_the_tables_show(found: Comparison) -> None:
     data = json.loads(json.dumps(dataclasses.asdict(found)))
     assert set(data) == {
