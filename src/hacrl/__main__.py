@@ -1,0 +1,5 @@
+"""`python -m hacrl`."""
+
+from hacrl.cli import main
+
+main()
