@@ -36,15 +36,6 @@ class UpdateReport:
     """Mean low-variance KL to the initial policy over own rows; 0 when it is not computed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Sums:
-    """One micro-batch's share of the loss and of the KL, and its mean log-probs."""
-
-    loss: Tensor
-    kl: Tensor
-    mean_logps: Tensor
-
-
 class Learner:
     """Turns mini-batches into updates of one agent's weights."""
 
@@ -75,58 +66,70 @@ class Learner:
         """
         rows = [(row.prompt_ids, row.response_ids) for row in mini_batch]
         batches = micro_batches(rows, self._budget, self._scorer.shares_prompts)
-        sums = [
-            self._accumulate([mini_batch[i] for i in batch], objective, update, len(rows))
-            for batch in batches
-        ]
-        loss = float(torch.stack([part.loss for part in sums]).sum())
-        norm = self._optimiser.gradient_norm()
-        self._refuse_non_finite(loss, float(norm), number, mini_batch)
+        try:
+            parts = [
+                self._accumulate([mini_batch[i] for i in batch], objective, update, len(rows))
+                for batch in batches
+            ]
+            losses, kls, mean_logps = _in_order(parts, batches)
+            norm = self._optimiser.gradient_norm()
+            self._refuse_non_finite(losses, float(norm), number, mini_batch)
+        except BaseException:  # half a mini-batch's gradient must not leak into the next update
+            self._optimiser.discard_gradients()
+            raise
         learning_rate = self._optimiser.learning_rate
         self._optimiser.step(norm)
-
-        order = torch.tensor([row for batch in batches for row in batch])
-        mean_logps = torch.empty(len(rows))
-        mean_logps[order] = torch.cat([part.mean_logps for part in sums]).float().cpu()
-        own = sum(row.own for row in mini_batch)
         return UpdateReport(
-            loss=loss,
+            loss=float(losses.mean()),
             grad_norm=float(norm),
             learning_rate=learning_rate,
             mean_logps=tuple(mean_logps.tolist()),
             tokens=sum(len(response) for _, response in rows),
-            kl=float(torch.stack([part.kl for part in sums]).sum()) / max(1, own),
+            kl=float(kls.sum()) / max(1, sum(row.own for row in mini_batch)),
         )
 
     def _accumulate(
         self, batch: Sequence[TrainingRow], objective: Objective, update: int, mini_batch_rows: int
-    ) -> _Sums:
-        """Add one micro-batch's gradient; its rows count as part of the whole mini-batch."""
+    ) -> Tensor:
+        """Add one micro-batch's share of the gradient -> losses, KLs and mean log-probs [3, s] of its rows."""
         rows = [(row.prompt_ids, row.response_ids) for row in batch]
         mask = response_mask(rows, self._device)
         data = source_data(batch, self._device)
         logps = self._scorer.logps(rows)
-        values = objective(logps, mask, data, update)
-        kl = torch.zeros_like(values)
+        losses = objective(logps, mask, data, update)
+        kls = torch.zeros_like(losses)
         if self._reference is not None and bool(data.own.any()):
-            reference = self._reference(rows)
-            kl = kl_low_variance(logps, reference, mask) * data.own
-        loss = (values + self._kl * kl).sum() / mini_batch_rows
-        if loss.requires_grad:  # an objective may give rows no gradient at all
-            torch.autograd.backward(loss)
-        mean_logps = logps.detach().sum(1) / mask.sum(1)
-        return _Sums(loss.detach(), kl.detach().sum(), mean_logps)
+            kls = kl_low_variance(logps, self._reference(rows), mask) * data.own
+            losses = losses + self._kl * kls
+        if losses.requires_grad:  # an objective may give rows no gradient at all
+            torch.autograd.backward(losses.sum() / mini_batch_rows)
+        return torch.stack([losses.detach(), kls.detach(), logps.detach().sum(1) / mask.sum(1)])
 
-    def _refuse_non_finite(self, loss: float, norm: float, number: int, mini_batch: MiniBatch) -> None:
-        if math.isfinite(loss) and math.isfinite(norm):
+    def _refuse_non_finite(self, losses: Tensor, norm: float, number: int, mini_batch: MiniBatch) -> None:
+        if bool(losses.isfinite().all()) and math.isfinite(norm):
             return
-        self._optimiser.discard_gradients()
-        prompts = sorted({row.prompt_id for row in mini_batch})
-        raise NonFiniteLoss(
-            f"agent {self._agent!r}, mini-batch {number}: loss {loss}, gradient norm {norm}. "
-            f"The weights are as before this mini-batch. Look at its rows (prompts {', '.join(prompts[:3])}"
-            f"{', ...' if prompts[3:] else ''}) for odd advantages or log-probs, or lower learning_rate"
+        odd = [
+            row.prompt_id
+            for row, loss in zip(mini_batch, losses.tolist(), strict=True)
+            if not math.isfinite(loss)
+        ]
+        where = (
+            f"The loss is odd for prompt {odd[0]!r}"
+            if odd
+            else "Every row's loss is finite, the gradient is not"
         )
+        raise NonFiniteLoss(
+            f"agent {self._agent!r}, mini-batch {number}: loss {float(losses.mean())}, gradient norm {norm}. "
+            f"{where}. The weights are as before this mini-batch. Check rewards and log-probs, or lower learning_rate"
+        )
+
+
+def _in_order(parts: Sequence[Tensor], batches: Sequence[Sequence[int]]) -> Tensor:
+    """The micro-batches' columns in the order of the mini-batch's rows."""
+    together = torch.cat(list(parts), 1).float().cpu()
+    ordered = torch.empty_like(together)
+    ordered[:, [row for batch in batches for row in batch]] = together
+    return ordered
 
 
 def source_data(batch: Sequence[TrainingRow], device: torch.device) -> SourceData:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from hacrl.agents.errors import AgentError
@@ -37,7 +38,7 @@ def load_model(
             base, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
         tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SafetensorError) as error:
         raise AgentError(f"cannot load {source!r} as a causal language model: {error}") from error
     if is_adapter:
         network = import_peft().PeftModel.from_pretrained(network, source, is_trainable=True)

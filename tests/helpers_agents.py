@@ -1,0 +1,156 @@
+"""Tiny random models of several architectures, a character tokenizer, and rows to train on."""
+
+from __future__ import annotations
+
+import random
+import string
+from collections.abc import Sequence
+
+import torch
+from tokenizers import Tokenizer, decoders, models
+from transformers import (
+    AutoModelForCausalLM,
+    Gemma3TextConfig,
+    GPT2Config,
+    LlamaConfig,
+    PhiConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from hacrl.agents.engine import Row
+from hacrl.agents.policy import Policy
+from hacrl.agents.settings import Optimisation
+from hacrl.algorithm import gspo_loss
+from hacrl.algorithm.batch import SourceData
+from hacrl.types import Prompt, TrainingRow
+
+PAD, EOS = 0, 1
+CHARACTERS = string.ascii_lowercase + string.digits + " +=?"
+VOCABULARY = 2 + len(CHARACTERS)
+
+_ROPE = {"rope_theta": 10000.0, "rope_type": "default"}
+_SMALL = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 128,
+    "pad_token_id": PAD,
+    "eos_token_id": EOS,
+    "bos_token_id": None,
+}
+_GROUPED = {**_SMALL, "num_key_value_heads": 2}
+
+CONFIGS = {
+    "qwen3": Qwen3Config(**_GROUPED, head_dim=12, rope_parameters=_ROPE, tie_word_embeddings=True),
+    "qwen2": Qwen2Config(**_GROUPED, rope_parameters=_ROPE),
+    "llama": LlamaConfig(
+        **{**_GROUPED, "pad_token_id": None},
+        attention_bias=True,
+        rope_parameters={
+            "rope_theta": 10000.0,
+            "rope_type": "llama3",
+            "factor": 4.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 16,
+        },
+    ),
+    "gemma3": Gemma3TextConfig(
+        **_GROUPED,
+        head_dim=8,
+        sliding_window=6,
+        layer_types=["sliding_attention", "full_attention"],
+    ),
+    "gpt2": GPT2Config(
+        vocab_size=VOCABULARY,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=128,
+        bos_token_id=None,
+        eos_token_id=EOS,
+    ),
+    "phi": PhiConfig(**_SMALL),
+}
+LEAN = ("qwen3", "qwen2", "llama")
+
+
+def tiny_model(architecture: str, seed: int = 0) -> PreTrainedModel:
+    """Weights several times larger than an untrained model's, so that mistakes show in the log-probs."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = AutoModelForCausalLM.from_config(CONFIGS[architecture]).eval()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.15)
+    return model
+
+
+def tiny_tokenizer() -> PreTrainedTokenizerFast:
+    """One token per character."""
+    vocabulary = {"<pad>": PAD, "<eos>": EOS, **{c: n + 2 for n, c in enumerate(CHARACTERS)}}
+    tokenizer = Tokenizer(models.BPE(vocabulary, []))
+    tokenizer.decoder = decoders.Fuse()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>")
+
+
+def tiny_policy(
+    architecture: str = "qwen3", optimisation: Optimisation | None = None, *, name: str = "ada", seed: int = 0
+) -> Policy:
+    """A policy over a fresh tiny model."""
+    return Policy(name, tiny_model(architecture, seed), tiny_tokenizer(), optimisation=optimisation)
+
+
+def text_prompts(count: int, seed: int = 0) -> list[Prompt]:
+    """Prompts of 1 to 12 random characters."""
+    rng = random.Random(seed)
+    return [
+        Prompt(id=f"p{n}", text="".join(rng.choices(CHARACTERS, k=rng.randint(1, 12)))) for n in range(count)
+    ]
+
+
+def random_rows(prompts: int, per_prompt: int, longest: int = 10, seed: int = 0) -> list[Row]:
+    """Prompts and responses of random tokens and lengths, shuffled."""
+    rng = random.Random(seed)
+
+    def tokens(length: int) -> tuple[int, ...]:
+        return tuple(rng.choices(range(2, VOCABULARY), k=length))
+
+    starts = [tokens(rng.randint(1, longest)) for _ in range(prompts)]
+    rows = [(start, tokens(rng.randint(1, longest))) for start in starts for _ in range(per_prompt)]
+    rng.shuffle(rows)
+    return rows
+
+
+def training_rows(rows: Sequence[Row], *, own: bool = True, seed: int = 0) -> tuple[TrainingRow, ...]:
+    """Rows with random advantages whose source is near the learner, so that GSPO's clip leaves gradients."""
+    rng = random.Random(seed)
+    return tuple(
+        TrainingRow(
+            prompt_id=str(number),
+            prompt_ids=prompt,
+            response_ids=response,
+            source="ada" if own else "bob",
+            own=own,
+            source_mean_logp=-4.0 + rng.random(),
+            source_logps=tuple(-4.0 for _ in response) if own else (),
+            advantage=rng.uniform(-1, 1),
+            omega=1.0,
+        )
+        for number, (prompt, response) in enumerate(rows)
+    )
+
+
+def likelihood(logps: torch.Tensor, mask: torch.Tensor, data: SourceData, update: int) -> torch.Tensor:
+    """Minus advantage times mean log-prob: smooth, so that numbers can be compared tightly."""
+    return -data.advantage * (logps * mask).sum(1) / mask.sum(1)
+
+
+def gspo(logps: torch.Tensor, mask: torch.Tensor, data: SourceData, update: int) -> torch.Tensor:
+    """The GSPO objective on its own."""
+    return gspo_loss(logps, mask, data.source_mean_logp, data.advantage)

@@ -1,0 +1,55 @@
+"""Schedules against transformers', AdamW against torch's, half precision against fp32."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from transformers import get_scheduler
+
+from hacrl.agents.optimiser import Optimiser, learning_rate_factor
+from hacrl.agents.settings import Optimisation, Schedule
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+@pytest.mark.parametrize("warmup", [0, 3])
+def test_schedules_are_those_of_transformers(schedule: Schedule, warmup: int) -> None:
+    settings = Optimisation(schedule=schedule, warmup_updates=warmup, total_updates=10)
+    sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    name = "constant_with_warmup" if schedule == "constant" else schedule
+    theirs = get_scheduler(name, sgd, num_warmup_steps=warmup, num_training_steps=10)
+    for update in range(13 if schedule != "cosine" else 11):
+        assert learning_rate_factor(settings, update) == pytest.approx(sgd.param_groups[0]["lr"], abs=1e-12)
+        sgd.step()
+        theirs.step()
+
+
+def test_a_finished_cosine_stays_at_zero() -> None:
+    assert learning_rate_factor(Optimisation(schedule="cosine", total_updates=5), 8) == 0.0
+
+
+def test_steps_are_clipped_adamw() -> None:
+    settings = Optimisation(learning_rate=0.1, betas=(0.8, 0.95), weight_decay=0.2, max_grad_norm=0.5)
+    ours, theirs = nn.Parameter(torch.tensor([1.0, -2.0])), nn.Parameter(torch.tensor([1.0, -2.0]))
+    optimiser = Optimiser({"w": ours}, settings)
+    adamw = torch.optim.AdamW([theirs], lr=0.1, betas=(0.8, 0.95), weight_decay=0.2)
+    for gradient in ([3.0, 4.0], [0.1, -0.2]):
+        ours.grad, theirs.grad = torch.tensor(gradient), torch.tensor(gradient)
+        norm = optimiser.gradient_norm()
+        assert float(norm) == pytest.approx(torch.tensor(gradient).norm().item())
+        optimiser.step(norm)
+        nn.utils.clip_grad_norm_([theirs], 0.5)
+        adamw.step()
+        assert torch.allclose(ours, theirs, rtol=1e-6)
+        assert ours.grad is None
+
+
+def test_half_precision_weights_do_not_lose_small_steps() -> None:
+    """2,000 steps of 1e-6 move a bf16 weight of 1, though each is far below its resolution of 0.008."""
+    weight = nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
+    optimiser = Optimiser({"w": weight}, Optimisation(learning_rate=1e-5, weight_decay=0.0))
+    for _ in range(2000):
+        weight.grad = torch.ones(3, dtype=torch.bfloat16)
+        optimiser.step(optimiser.gradient_norm())
+    assert weight.dtype == torch.bfloat16
+    assert weight.tolist() == pytest.approx([0.98] * 3, abs=0.004)

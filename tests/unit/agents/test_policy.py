@@ -1,0 +1,261 @@
+"""What an agent does with its weights: updates, KL, LoRA, saving, going on, fingerprints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from hacrl.agents.learner import UpdateReport
+from hacrl.agents.padded import PaddedScorer
+from hacrl.agents.policy import Policy
+from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
+from hacrl.algorithm import kl_low_variance
+from hacrl.algorithm.batch import SourceData
+from helpers_agents import (
+    gspo,
+    likelihood,
+    random_rows,
+    text_prompts,
+    tiny_model,
+    tiny_policy,
+    tiny_tokenizer,
+    training_rows,
+)
+
+FAST = Optimisation(learning_rate=1e-3)
+MINI_BATCHES = [training_rows(random_rows(3, 4, seed=seed), seed=seed) for seed in (1, 2, 3)]
+
+
+def weights(policy: Policy) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in policy._model.named_parameters()}
+
+
+def close(first: dict[str, Tensor], second: dict[str, Tensor], tolerance: float) -> bool:
+    return all(torch.allclose(first[name], second[name], rtol=0, atol=tolerance) for name in first)
+
+
+def lora_policy(optimisation: Optimisation = FAST) -> Policy:
+    return Policy(
+        "ada", tiny_model("qwen3"), tiny_tokenizer(), optimisation=optimisation, lora=LoraSettings(rank=2)
+    )
+
+
+def test_an_update_is_the_gradient_of_the_mean_over_rows() -> None:
+    """Against a by-hand step on the padded forward, with the mean taken over all rows at once."""
+    policy, model = tiny_policy("qwen3", FAST), tiny_model("qwen3")
+    rows = MINI_BATCHES[0]
+    (report,) = policy.update([rows], likelihood)
+
+    logps = PaddedScorer(model).logps([(row.prompt_ids, row.response_ids) for row in rows])
+    lengths = torch.tensor([len(row.response_ids) for row in rows])
+    means = logps.sum(1) / lengths
+    loss = -(torch.tensor([row.advantage for row in rows]) * means).mean()
+    loss.backward()
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01).step()
+
+    assert report.loss == pytest.approx(loss.item(), rel=1e-5)
+    assert report.grad_norm == pytest.approx(norm.item(), rel=1e-5)
+    assert report.mean_logps == pytest.approx(means.tolist(), abs=2e-5)
+    assert report.tokens == int(lengths.sum())
+    assert report.learning_rate == 1e-3
+    moved = {name: p.detach() for name, p in model.named_parameters()}
+    # Adam's first step is lr * sign(gradient): a gradient of nearly 0 may round to the other side.
+    differing = [(weights(policy)[name] - p).abs() > 1e-6 for name, p in moved.items()]
+    assert sum(int(d.sum()) for d in differing) <= 5
+
+
+def test_micro_batches_change_nothing() -> None:
+    whole = tiny_policy("qwen3", FAST).update(MINI_BATCHES, likelihood)
+    for budget in (1, 25, 60):
+        settings = Optimisation(learning_rate=1e-3, tokens_per_micro_batch=budget)
+        parts = tiny_policy("qwen3", settings).update(MINI_BATCHES, likelihood)
+        assert_close_reports(parts, whole)
+
+
+def assert_close_reports(first: list[UpdateReport], second: list[UpdateReport]) -> None:
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-4, abs=1e-5)
+        assert one.grad_norm == pytest.approx(other.grad_norm, rel=1e-4)
+        assert one.kl == pytest.approx(other.kl, rel=1e-3, abs=1e-7)
+        assert one.mean_logps == pytest.approx(other.mean_logps, abs=1e-4)
+
+
+def test_the_objective_is_told_the_update_and_gets_the_rows() -> None:
+    seen: list[tuple[int, list[float], list[bool]]] = []
+
+    def spy(logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
+        assert data.source_logps.shape == logps.shape == mask.shape
+        seen.append((update, data.advantage.tolist(), data.own.tolist()))
+        return likelihood(logps, mask, data, update)
+
+    peers = training_rows(random_rows(1, 3, seed=5), own=False)
+    reports = tiny_policy("qwen3", FAST).update([MINI_BATCHES[0], (), peers], spy)
+    assert [update for update, _, _ in seen] == [0, 1]
+    assert len(reports) == 2
+    assert sorted(seen[0][1]) == pytest.approx(sorted(row.advantage for row in MINI_BATCHES[0]))
+    assert seen[1][2] == [False] * 3
+
+
+def test_training_raises_the_likelihood_of_what_is_praised() -> None:
+    policy = tiny_policy("llama", Optimisation(learning_rate=3e-3))
+    rows = random_rows(2, 2)
+    praised = tuple(
+        type(row)(**{**{s: getattr(row, s) for s in row.__slots__}, "advantage": 1.0})
+        for row in training_rows(rows)
+    )
+    before = [sum(s) / len(s) for s in policy.score(rows)]
+    policy.update([praised] * 20, likelihood)
+    after = [sum(s) / len(s) for s in policy.score(rows)]
+    assert all(late > early + 0.5 for early, late in zip(before, after, strict=True))
+
+
+@pytest.mark.parametrize(
+    "make", [lora_policy, lambda o: tiny_policy("qwen3", o), lambda o: tiny_policy("gpt2", o)]
+)
+def test_kl_is_to_the_initial_policy_on_own_rows(make: type) -> None:
+    """Two updates without KL, one with it: the report equals the KL computed from copies by hand."""
+    kl = Optimisation(learning_rate=1e-3, kl=0.5)
+    policy, without = make(kl), make(FAST)
+    peers = training_rows(random_rows(2, 2, seed=9), own=False)
+    rows = [(row.prompt_ids, row.response_ids) for row in MINI_BATCHES[1]]
+    at_start = policy.score(rows)
+    first, _, _ = policy.update([MINI_BATCHES[0], peers, MINI_BATCHES[0]], likelihood)
+    assert first.kl == pytest.approx(0.0, abs=1e-7)
+    assert first.loss == pytest.approx(without.update([MINI_BATCHES[0]], likelihood)[0].loss, rel=1e-5)
+
+    mixed = MINI_BATCHES[1] + peers
+    current = policy.score(rows)
+    (report,) = policy.update([mixed], likelihood)
+    values = [
+        kl_low_variance(torch.tensor([now]), torch.tensor([then]), torch.ones(1, len(now), dtype=torch.bool))
+        for now, then in zip(current, at_start, strict=True)
+    ]
+    by_hand = float(torch.cat(values).mean())
+    assert by_hand > 1e-4
+    assert report.kl == pytest.approx(by_hand, rel=1e-3)
+    expected = -sum(row.advantage * mean for row, mean in zip(mixed, report.mean_logps, strict=True))
+    expected += 0.5 * by_hand * len(rows)
+    assert report.loss == pytest.approx(expected / len(mixed), rel=1e-4)
+
+
+def test_lora_trains_the_adapters_alone_and_round_trips(tmp_path: Path) -> None:
+    base = tiny_model("qwen3")
+    base.save_pretrained(tmp_path / "base")
+    tiny_tokenizer().save_pretrained(tmp_path / "base")
+    policy = Policy.load("ada", tmp_path / "base", optimisation=FAST, lora=LoraSettings(rank=2))
+    before = weights(policy)
+    policy.update(MINI_BATCHES, likelihood)
+    changed = {name for name, weight in weights(policy).items() if not torch.equal(weight, before[name])}
+    assert changed
+    assert all("lora_" in name for name in changed)
+    rows = random_rows(2, 2)
+    with policy._whole.disable_adapter():
+        assert policy.score(rows) == [pytest.approx(s, abs=2e-5) for s in tiny_policy("qwen3").score(rows)]
+
+    policy.save(tmp_path / "saved")
+    assert {"adapter_model.safetensors", "tokenizer.json"} <= {p.name for p in (tmp_path / "saved").iterdir()}
+    again = Policy.load("ada", tmp_path / "saved", optimisation=FAST)
+    assert again.score(rows) == policy.score(rows)
+    again.update(MINI_BATCHES, likelihood)
+    assert again.score(rows) != policy.score(rows)
+
+
+@pytest.mark.parametrize("make", [lambda: tiny_policy("qwen3", FAST), lora_policy])
+def test_going_on_is_exact_to_the_bit(make: type, tmp_path: Path) -> None:
+    """Through a safetensors file, which is how checkpoints keep the state."""
+    through = make()
+    through.update(MINI_BATCHES[:2], likelihood)
+    save_file(through.state(), tmp_path / "state.safetensors")
+    resumed = make()
+    resumed.load_state(load_file(tmp_path / "state.safetensors"))
+    assert resumed.fingerprint() == through.fingerprint()
+    assert through.update(MINI_BATCHES[2:], gspo) == resumed.update(MINI_BATCHES[2:], gspo)
+    assert resumed.fingerprint() == through.fingerprint()
+
+
+def test_schedule_and_reference_survive_going_on() -> None:
+    settings = Optimisation(learning_rate=1e-3, schedule="linear", total_updates=4, warmup_updates=1, kl=0.1)
+    through = tiny_policy("qwen3", settings)
+    rates = [report.learning_rate for report in through.update(MINI_BATCHES, likelihood)]
+    assert rates == pytest.approx([0.0, 1e-3, 2e-3 / 3])
+    resumed = tiny_policy("qwen3", settings)
+    resumed.load_state(through.state())
+    (report,) = resumed.update(MINI_BATCHES[:1], likelihood)
+    assert report.learning_rate == pytest.approx(1e-3 / 3)
+    assert report.kl > 0
+    assert [report] == through.update(MINI_BATCHES[:1], likelihood)
+
+
+def test_a_saved_agent_is_anybodys_model(tmp_path: Path) -> None:
+    policy = tiny_policy("llama", FAST)
+    policy.update(MINI_BATCHES, likelihood)
+    policy.save(tmp_path)
+    assert {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
+    again = Policy.load("ada", tmp_path)
+    assert again.fingerprint() == policy.fingerprint()
+    sampled = [p.sample(text_prompts(3), 2, Sampling(8), seed=0) for p in (policy, again)]
+    assert sampled[0] == sampled[1]
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
+    assert all(torch.equal(p, weights(policy)[name]) for name, p in theirs.named_parameters())
+    assert load_file(tmp_path / "model.safetensors").keys() <= theirs.state_dict().keys()
+
+
+def test_state_of_another_model_is_refused() -> None:
+    with pytest.raises(
+        ValueError, match=r"the training state belongs to another model or to other LoRA settings"
+    ):
+        tiny_policy("qwen3").load_state(tiny_policy("gpt2").state())
+
+
+def test_a_state_is_a_copy() -> None:
+    policy = tiny_policy("qwen3", FAST)
+    start, state = policy.fingerprint(), policy.state()
+    policy.update(MINI_BATCHES, likelihood)
+    policy.load_state(state)
+    assert policy.fingerprint() == start
+    first = policy.update(MINI_BATCHES, likelihood)
+    policy.load_state(state)
+    assert policy.update(MINI_BATCHES, likelihood) == first
+
+
+def test_fingerprints_follow_the_weights_and_nothing_else() -> None:
+    policy = tiny_policy("qwen3", FAST)
+    start = policy.fingerprint()
+    assert start == tiny_policy("qwen3", name="bob").fingerprint()
+    assert start != tiny_policy("qwen3", seed=1).fingerprint()
+    policy.sample(text_prompts(2), 2, Sampling(5), seed=0)
+    policy.score(random_rows(2, 2))
+    assert policy.fingerprint() == start
+    policy.update(MINI_BATCHES[:1], likelihood)
+    assert policy.fingerprint() != start
+    with torch.no_grad():
+        weight = next(policy._model.parameters())
+        kept = weight[3, 3].item()
+        moved = policy.fingerprint()
+        weight[3, 3] = torch.nextafter(weight[3, 3], torch.tensor(9.0))
+        assert policy.fingerprint() != moved
+        weight[3, 3] = kept
+    assert policy.fingerprint() == moved
+
+
+def test_bf16_takes_its_log_probs_from_the_training_path() -> None:
+    model = tiny_model("qwen3").to(torch.bfloat16)
+    policy = Policy("ada", model, tiny_tokenizer(), optimisation=FAST)
+    prompts = text_prompts(3)
+    rollouts = policy.sample(prompts, 2, Sampling(6), seed=0)
+    encoded = {p.id: policy.encoder.encode_prompt(p) for p in prompts}
+    assert [r.token_logps for r in rollouts] == policy.score(
+        [(encoded[r.prompt_id], r.token_ids) for r in rollouts]
+    )
+    (report,) = policy.update(MINI_BATCHES[:1], likelihood)
+    assert report.grad_norm > 0
+    assert {p.dtype for p in policy._model.parameters()} == {torch.bfloat16}

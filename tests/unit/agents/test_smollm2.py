@@ -1,0 +1,63 @@
+"""A real model end to end. Needs weights that are not in the repository: see docs/agents.md."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from hacrl.agents.policy import Policy
+from hacrl.agents.settings import Optimisation, Sampling
+from hacrl.types import Prompt, TrainingRow
+from helpers_agents import gspo
+
+DIRECTORY = os.environ.get("HACRL_SMOLLM2", "")
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not Path(DIRECTORY, "config.json").is_file(),
+        reason="HACRL_SMOLLM2 does not name a directory with SmolLM2-135M-Instruct (see docs/agents.md)",
+    ),
+]
+
+
+def test_smollm2_samples_scores_and_learns() -> None:
+    policy = Policy.load("smollm2", DIRECTORY, optimisation=Optimisation(learning_rate=1e-5))
+    assert policy.paths == {"decode": "LeanDecoder", "train": "LeanScorer"}
+    prompts = [
+        Prompt(id="sum", text="What is 2 + 3? Answer with one number."),
+        Prompt(id="capital", text="What is the capital of France? Answer in one word."),
+    ]
+    greedy = policy.sample(prompts, 1, Sampling(max_new_tokens=24, greedy=True), seed=0)
+    assert "5" in greedy[0].text
+    assert "Paris" in greedy[1].text
+
+    rollouts = policy.sample(prompts, 3, Sampling(max_new_tokens=16), seed=0)
+    encoded = {prompt.id: policy.encoder.encode_prompt(prompt) for prompt in prompts}
+    scores = policy.score([(encoded[r.prompt_id], r.token_ids) for r in rollouts])
+    for rollout, score in zip(rollouts, scores, strict=True):
+        assert rollout.token_logps == pytest.approx(score, abs=1e-4)
+
+    before = policy.fingerprint()
+    rows = tuple(
+        TrainingRow(
+            prompt_id=rollout.prompt_id,
+            prompt_ids=encoded[rollout.prompt_id],
+            response_ids=rollout.token_ids,
+            source="smollm2",
+            own=True,
+            source_mean_logp=sum(rollout.token_logps) / len(rollout.token_logps),
+            source_logps=rollout.token_logps,
+            advantage=1.0 if rollout.sample == 0 else -0.5,
+            omega=1.0,
+        )
+        for rollout in rollouts
+    )
+    (report,) = policy.update([rows], gspo)
+    assert report.grad_norm > 0
+    assert policy.fingerprint() != before
+    after = policy.score([(row.prompt_ids, row.response_ids) for row in rows])
+    change = [sum(new) / len(new) - old for new, old in zip(after, report.mean_logps, strict=True)]
+    assert sum(c * row.advantage for c, row in zip(change, rows, strict=True)) > 0
