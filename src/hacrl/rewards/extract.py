@@ -81,7 +81,9 @@ def final_answer(text: str) -> str:
 
 
 def gold_answer(gold: object) -> str:
-    """The reference answer as text: a worked solution is cut down to its marked answer."""
+    """The reference answer as text: a worked solution is cut down to its marked answer, a list is joined."""
+    if isinstance(gold, list | tuple):
+        return ", ".join(map(gold_answer, gold))
     text = str(gold).strip()
     marked = marked_answer(text)
     return text if marked is None else marked

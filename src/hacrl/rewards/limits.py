@@ -28,14 +28,17 @@ class Limits:
     """No network, read-only files, an empty environment: where the system allows it."""
 
 
-def apply_limits(limits: Limits) -> None:
-    """Limit this process and its future children. A limit the system does not know is skipped."""
+def apply_limits(limits: Limits, others: int) -> None:
+    """Limit this process and its future children. A limit the system does not know is skipped.
+
+    `others` are the user's processes that the kernel counts with the worker's.
+    """
     wanted = {
         resource.RLIMIT_AS: limits.memory_mb * MEBIBYTE,
         resource.RLIMIT_FSIZE: limits.file_mb * MEBIBYTE,
         resource.RLIMIT_NOFILE: 256,
         resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_NPROC: limits.processes,
+        resource.RLIMIT_NPROC: others + limits.processes,
     }
     for kind, most in wanted.items():
         _lower(kind, most)

@@ -50,18 +50,21 @@ _FONT = re.compile(
 )
 _UNIT = (
     r"(?:degrees?|radians?|percent|dollars?|cents?|euros?|pounds?|units?|square|sq|cubic|per|inch(?:es)?|in|feet|"
-    r"foot|ft|yards?|miles?|mi|mph|(?:kilo|centi|milli)?met(?:er|re)s?|[kcmn]?m|(?:kilo)?grams?|[km]?g|"
-    r"[mn]?s|sec(?:onds?)?|min(?:utes?)?|hours?|hrs?|h|days?|weeks?|months?|years?|hertz|[kMG]?Hz|joules?|k?J|"
-    r"[kMG]?eV|watts?|k?W|volts?|V|ohms?|newtons?|N|pascals?|k?Pa|K|kelvin|mol(?:es?)?|lit(?:er|re)s?|m?[Ll])"
+    r"foot|ft|yards?|miles?|mph|(?:kilo|centi|milli)?met(?:er|re)s?|[kcmn]m|(?:kilo)?grams?|kg|mg|"
+    r"sec(?:onds?)?|min(?:utes?)?|hours?|hrs?|days?|weeks?|months?|years?|hertz|[kMG]?Hz|joules?|kJ|[kMG]?eV|"
+    r"watts?|kW|volts?|ohms?|newtons?|pascals?|k?Pa|kelvin|mol(?:es?)?|lit(?:er|re)s?|m[Ll])"
 )
-_BARE_UNIT = re.compile(rf"(?<=[\d}})])(?:\s+{_UNIT}(?:\s*/\s*[A-Za-z]+)?(?:\^\{{?-?\d\}}?)?\.?)+$")
+"""No single letters: outside `\\text{}`, the m of `12 m` may be a variable."""
+_BARE_UNIT = re.compile(
+    rf"(?<=[\d}})])(?:\s*{_UNIT}(?:\s*/\s*[A-Za-z]+)?(?:\^\{{?-?\d\}}?)?(?![A-Za-z])\.?)+$"
+)
 _CURRENCY = re.compile(r"^(-?)\s*(?:\\\$|[£€¥])\s*")
 _THOUSANDS = re.compile(r"(?<![\d.])[+-]?\d{1,3}(?:(?:,\s*| )\d{3})+(?!\d)(?:\.\d+)?")
 _NUMBER = r"\d+(?:\.\d*)?|\.\d+"
 _DECIMAL = re.compile(rf"([+-]?)({_NUMBER})(?:(?:\\times|\\cdot|\*)10\^(?:\{{([+-]?\d+)\}}|(\d)))?")
 _POWER = re.compile(r"([+-]?)()10\^(?:\{([+-]?\d+)\}|(\d))")
 _FRACTION = re.compile(r"([+-]?)(\d*)\\frac(?:\{(-?\d+)\}|(\d))(?:\{(-?\d+)\}|(\d))")
-_RATIO = re.compile(r"([+-]?)(?:(\d+) )?(\d+)/(\d+)")
+_RATIO = re.compile(r"([+-]?)(\d+(?= ))? ?(\d+)()/(\d+)()")
 
 
 def tidy(answer: str) -> str:
@@ -97,15 +100,9 @@ def as_number(text: str) -> Fraction | None:
         if abs(power) > MAX_EXPONENT:
             return None
         value = Fraction(mantissa or "1") * Fraction(10) ** power
-    elif match := _FRACTION.fullmatch(text):
+    elif match := _FRACTION.fullmatch(text) or _RATIO.fullmatch(text):
         sign, whole, *parts = match.groups()
         top, bottom = int(parts[0] or parts[1]), int(parts[2] or parts[3])
-        if bottom == 0:
-            return None
-        value = int(whole or 0) + Fraction(top, bottom)
-    elif match := _RATIO.fullmatch(text):
-        sign, whole, *parts = match.groups()
-        top, bottom = int(parts[0]), int(parts[1])
         if bottom == 0:
             return None
         value = int(whole or 0) + Fraction(top, bottom)

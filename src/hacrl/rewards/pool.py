@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import hacrl
 from hacrl.rewards.limits import Limits
-from hacrl.rewards.processes import kill_tree
+from hacrl.rewards.processes import PATIENCE, kill_descendants
 from hacrl.rewards.scores import Cause
 
 START_SECONDS = 120.0
@@ -147,11 +147,15 @@ class Worker:
         """End the process, its children and theirs."""
         if self._process is None:
             return
-        kill_tree(self._process.pid)
-        self._process.wait()
+        os.close(self._lifeline)  # the supervisor kills what is below it, and ends
+        try:
+            self._process.wait(2 * PATIENCE)
+        except subprocess.TimeoutExpired:
+            kill_descendants(self._process.pid)
+            self._process.kill()
+            self._process.wait()
         self._process = None
         self._channel.close()
-        os.close(self._lifeline)
 
     def _spawn(self) -> None:
         self._channel, theirs = socket.socketpair()

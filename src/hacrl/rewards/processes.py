@@ -1,4 +1,4 @@
-"""Kill a process with all its descendants, also those that left its group or session."""
+"""Find and kill the descendants of a process, also those that left its group or session."""
 
 from __future__ import annotations
 
@@ -13,22 +13,20 @@ PATIENCE = 10.0
 """Seconds after which descendants that will not die (stuck in the kernel) are left behind."""
 
 
-def kill_tree(pid: int, spare_root: bool = False) -> None:
-    """SIGKILL everything below `pid`, again and again until nothing is left, then `pid` itself.
+def kill_descendants(pid: int) -> None:
+    """SIGKILL everything below `pid`, again and again until nothing is left.
 
-    The root has to have called `adopt_orphans`: then descendants stay below it whatever they do.
+    The process has to have called `adopt_orphans`: then its descendants stay below it whatever they do.
     """
+    if not Path("/proc/self").exists():  # not Linux: the group is all that can be found
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)
     give_up = time.monotonic() + PATIENCE
     while (children := descendants(pid)) and time.monotonic() < give_up:
         for child in children:
-            _kill(child)
-        if spare_root:
-            reap()
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGKILL)
         time.sleep(0.002)
-    if not spare_root:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)
-        _kill(pid)
 
 
 def descendants(pid: int) -> list[int]:
@@ -47,13 +45,17 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
-def _kill(pid: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
-
-
 def reap() -> None:
     """Collect dead children without waiting for living ones."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
+
+
+def tasks_of_this_user() -> int:
+    """How many processes and threads the user has, which is what the kernel counts."""
+    count = 0
+    for folder in Path("/proc").glob("[0-9]*/task"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            count += len(os.listdir(folder)) if folder.stat().st_uid == os.getuid() else 0
+    return count

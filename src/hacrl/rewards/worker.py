@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 from hacrl.rewards import isolation
 from hacrl.rewards.limits import Limits, allow_cpu_seconds, apply_limits
-from hacrl.rewards.processes import kill_tree, reap
+from hacrl.rewards.processes import kill_descendants, reap, tasks_of_this_user
 
 MAX_DETAIL = 300
 """Characters of an exception's message that are passed on."""
@@ -38,7 +38,7 @@ def main() -> None:
         supervise(job["lifeline"], job["channel"])
     os.close(job["lifeline"])
     with socket.socket(fileno=job["channel"]) as channel, channel.makefile("rw", encoding="utf-8") as lines:
-        report = {"processes": has_namespace, **isolate(limits, job["scratch"], number)}
+        report = isolate(limits, has_namespace, job["scratch"], number)
         serve(lines, job["function"], limits, report)
 
 
@@ -47,21 +47,22 @@ def supervise(lifeline: int, channel: int) -> None:
     os.close(channel)
     while not select.select([lifeline], [], [], 1.0)[0]:
         reap()
-    kill_tree(os.getpid(), spare_root=True)
+    kill_descendants(os.getpid())
+    reap()
     os._exit(0)
 
 
-def isolate(limits: Limits, scratch: str, number: int) -> dict[str, bool]:
+def isolate(limits: Limits, has_namespace: bool, scratch: str, number: int) -> dict[str, bool]:
     """Shut this process in; the report says which walls stand."""
     silence()
-    report = {}
+    report = {"processes": has_namespace}
     if limits.confined:
-        report = {"network": isolation.leave_network(), "files": isolation.protect_files(scratch)}
+        report |= {"network": isolation.leave_network(), "files": isolation.protect_files(scratch)}
         os.chdir(scratch)
     report["user"] = isolation.drop_privileges(number)
     isolation.forbid_new_privileges()
     isolation.die_with_parent(signal.SIGKILL)
-    apply_limits(limits)
+    apply_limits(limits, others=0 if has_namespace else tasks_of_this_user())
     return report
 
 

@@ -59,4 +59,5 @@ def test_a_worked_solution_as_reference() -> None:
     assert gold_answer("16 - 3 = <<16-3=13>>13\n#### 13") == "13"
     assert gold_answer(r"Thus $\boxed{p - q}$.") == "p - q"
     assert gold_answer(7) == "7"
+    assert gold_answer(["$1$", "$2$"]) == "$1$, $2$"
     assert marked_answer("The answer is 7.") is None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import textwrap
@@ -15,7 +14,7 @@ import pytest
 
 from hacrl.rewards import Limits, Pool, PoolError, Reward, Rewarder
 from hacrl.rewards.pool import OWNER_VARIABLE
-from hacrl.rewards.processes import descendants, kill_tree
+from hacrl.rewards.processes import descendants, kill_descendants
 from hacrl.types import Prompt
 
 DEADLINE = 1.5
@@ -104,7 +103,7 @@ def test_nothing_is_left_behind() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-def test_workers_die_with_a_killed_trainer() -> None:
+def test_workers_die_with_a_killed_trainer(tmp_path: Path) -> None:
     program = """
         from hacrl.rewards import Limits, Pool
         pool = Pool("helpers_hostile:single", Limits(600))
@@ -112,7 +111,7 @@ def test_workers_die_with_a_killed_trainer() -> None:
         print("ready", flush=True)
         pool.run([{"what": "spin"}, {"what": "leave a daemon behind"}, {"what": "sleep"}])
     """
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(tmp_path)}
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, env=environment
     ) as trainer:
@@ -146,8 +145,9 @@ def test_a_tree_is_killed_without_namespaces_too() -> None:
         assert root.stdout is not None
         assert root.stdout.readline() == b"ready\n"
         (daemon,) = descendants(root.pid)
-        kill_tree(root.pid)
-        assert root.wait() == -signal.SIGKILL
+        kill_descendants(root.pid)
+        assert descendants(root.pid) == []
+        root.kill()
     assert not Path(f"/proc/{daemon}").exists() or "Z" in Path(f"/proc/{daemon}/stat").read_text()
 
 

@@ -70,6 +70,7 @@ def test_what_is_no_plain_number(text: str) -> None:
 def test_tidying_keeps_what_matters() -> None:
     assert tidy(r"\text{east}") == "east"
     assert tidy("2k") == "2k"
-    assert tidy(r"3\text{ m}") == tidy("3 m") == "3"
+    assert tidy(r"3\text{ m}") == tidy("3 cm") == tidy("3cm^2") == "3"
+    assert tidy("3 m") == "3 m"
     assert compact(r"\pi r") != compact(r"\pir")
     assert compact(tidy(r"\left( 3, \dfrac{\pi}{2} \right)")) == compact(tidy(r"(3,\frac{\pi}{2})"))
