@@ -10,7 +10,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 .PHONY: demo test check format clean
 
 demo: $(VENV)/.runtime
-	$(BIN)/python -m hacrl.demo
+	$(BIN)/hacrl demo recipes/quickstart.yaml
 
 test: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from hacrl.checkpoint import Checkpoint, CheckpointStore
+from hacrl.storage.checkpoint import Checkpoint, CheckpointStore
 
 SMALL = "agents/small/state.safetensors"
 

@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedConfig, Qwen3Config
 
 from hacrl.agents.nursery_tokenizers import Cut, make_tokenizer
-from hacrl.display import Metrics
-from hacrl.team import Team
-from hacrl.trainer import train
+from hacrl.training.display import Metrics
+from hacrl.training.team import Team
+from hacrl.training.trainer import train
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"num_attention_heads": 2, "intermediate_size": 48},

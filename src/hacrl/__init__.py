@@ -1,3 +1,25 @@
 """Train several different language models together with reinforcement learning (HACRL / HACPO)."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 __version__ = "0.1.0"
+__all__ = ["Recipe", "Trainer", "load_recipe", "train"]
+
+if TYPE_CHECKING:
+    from hacrl.config import Recipe, load_recipe
+    from hacrl.training.trainer import Trainer, train
+
+
+def __getattr__(name: str) -> Any:
+    """Import what is asked for: `import hacrl` alone stays fast."""
+    if name in ("Recipe", "load_recipe"):
+        from hacrl import config
+
+        return getattr(config, name)
+    if name in ("Trainer", "train"):
+        from hacrl.training import trainer
+
+        return getattr(trainer, name)
+    raise AttributeError(f"module 'hacrl' has no attribute {name!r}")

@@ -13,9 +13,9 @@ import torch
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import Sampling
 from hacrl.config import RecipeError
-from hacrl.files import StorageError
-from hacrl.run import Stopped
+from hacrl.storage.files import StorageError
 from hacrl.tasks import load
+from hacrl.training.run import Stopped
 from helpers_train import Silent, final_weights, make_agent, metrics, outcome, recipe, run
 
 

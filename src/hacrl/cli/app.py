@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import typer
 
 from hacrl.cli.bench import bench
+from hacrl.cli.demo import demo
 from hacrl.cli.doctor import doctor
 from hacrl.cli.evaluate import evaluate
 from hacrl.cli.train import train
@@ -22,6 +25,7 @@ app = typer.Typer(
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(doctor)
+app.command()(demo)
 app.command()(bench)
 app.command()(trajectories)
 app.command()(verify)
@@ -29,4 +33,5 @@ app.command()(verify)
 
 def main() -> None:
     """Run the command line."""
+    sys.path.insert(0, "")  # reward functions of the user's own are found in the working directory
     app()

@@ -33,7 +33,7 @@ def evaluate(
     from hacrl.cli.tables import evaluation_table
     from hacrl.evaluate import evaluate as measure
     from hacrl.rewards import Reward, Rewarder
-    from hacrl.team import device_of, model_path
+    from hacrl.training.team import device_of, model_path
 
     with user_errors():
         questions = tasks.load(task)

@@ -29,8 +29,8 @@ def train(
         settings = load_recipe(recipe, overrides or ())  # before the slow imports: mistakes show at once
 
         from hacrl.cli.tables import summary_table
-        from hacrl.run import Stopped
-        from hacrl.trainer import train as run_recipe
+        from hacrl.training.run import Stopped
+        from hacrl.training.trainer import train as run_recipe
 
         try:
             summary = run_recipe(settings, out, resume=resume)

@@ -13,7 +13,10 @@ def verify(
         Path, typer.Argument(help="JSONL file, one answer per row.", exists=True, dir_okay=False)
     ],
     verifier: Annotated[str, typer.Option(help="Name of the verifier, for example math.")],
-    gold: Annotated[str, typer.Option(help="Column with the reference answer.")] = "answer",
+    gold: Annotated[
+        str | None,
+        typer.Option(help="Column with the reference answer. [default: the verifier's, mostly answer]"),
+    ] = None,
     response: Annotated[str, typer.Option(help="Column with the answer to score.")] = "response",
     out: Annotated[Path | None, typer.Option(help="Write the rows with `reward` and `cause` here.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the summary here.")] = None,
@@ -24,10 +27,12 @@ def verify(
     from rich.console import Console
 
     from hacrl.rewards.offline import read_rows, score_rows, summarise, write_json, write_rows
+    from hacrl.rewards.verifiers import get_verifier
 
     try:
-        rows = read_rows(file, gold, response)
-        scores = score_rows(rows, verifier, gold, response, deadline, workers)
+        column = gold or get_verifier(verifier).gold
+        rows = read_rows(file, column, response)
+        scores = score_rows(rows, verifier, column, response, deadline, workers)
         summary: dict[str, Any] = {"file": str(file), "verifier": verifier, **summarise(scores)}
         if out:
             write_rows(out, rows, scores)

@@ -19,7 +19,7 @@ from hacrl.doctor.memory import Memory, estimate
 from hacrl.doctor.models import ModelFacts, look_at
 from hacrl.rewards.verifiers import VERIFIERS
 from hacrl.tasks import Task
-from hacrl.team import device_of, load_task
+from hacrl.training.team import device_of, load_task
 from hacrl.types import Prompt
 
 PROMPTS_MEASURED = 64

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from hacrl.storage.files import make_directory, write_atomic
 from hacrl.types import FinishReason, Trajectory
 
 _KEYS = tuple(field.name for field in dataclasses.fields(Trajectory))
@@ -35,13 +35,8 @@ def write_step(run: Path, step: int, trajectories: Iterable[Trajectory]) -> Path
             raise ValueError(f"{trajectory.id} does not belong to step {step}")
         lines.append(to_json(trajectory) + "\n")
     path = step_file(run, step)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_suffix(".partial")
-    with partial.open("w", encoding="ascii", newline="\n") as file:
-        file.writelines(lines)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(path)
+    make_directory(path.parent)
+    write_atomic(path, "".join(lines).encode("ascii"))
     return path
 
 

@@ -36,7 +36,7 @@ from hacrl.config.method import Mechanism as RecipeMechanism
 from hacrl.config.reference import reference_table
 from helpers_recipes import VALID, Wrong, changed, wrong_recipes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WRONG = wrong_recipes()
 SMALLEST = (
     "agents: [{name: a, model: nursery:state-a}, {name: b-1.7, model: nursery:state-b}]\ntask: digits\n"

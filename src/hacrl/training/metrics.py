@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from hacrl.files import append_jsonl
+from hacrl.storage.files import append_jsonl
 
 Values = Mapping[str, float]
 Target = Literal["tensorboard", "wandb", "trackio"]

@@ -13,8 +13,8 @@ from hacrl.algorithm import effective_sample_size, ratio_quantiles, window_share
 from hacrl.algorithm.diagnostics import peer_weights
 from hacrl.algorithm.methods import HacpoObjective
 from hacrl.algorithm.ratio import HacpoParams
-from hacrl.team import Team
-from hacrl.train import StepRecord
+from hacrl.training.team import Team
+from hacrl.training.train import StepRecord
 from hacrl.types import TrainingRow, Trajectory
 
 

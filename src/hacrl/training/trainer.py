@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from hacrl.config import Recipe, load_recipe, parse_recipe
-from hacrl.display import Display, make_display
-from hacrl.export import export_agents
-from hacrl.files import write_atomic
 from hacrl.rewards import RewardFunction
-from hacrl.run import Run
-from hacrl.rundir import RunDirectory
+from hacrl.storage.files import write_atomic
+from hacrl.storage.rundir import RunDirectory
 from hacrl.tasks import Task
-from hacrl.team import build_team
+from hacrl.training.display import Display, make_display
+from hacrl.training.export import export_agents
+from hacrl.training.run import Run
+from hacrl.training.team import build_team
 
 
 def train(

@@ -26,7 +26,7 @@ from hacrl.doctor.memory import KEPT_PER_LAYER, estimate, in_units
 from hacrl.doctor.models import ModelFacts, look_at
 from helpers_recipes import Wrong, wrong_recipes
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SIZES = {
     "hidden_size": 64,
     "intermediate_size": 160,

@@ -14,7 +14,7 @@ from torch import Tensor
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.learner import UpdateReport
 from hacrl.exchange import LearnerBatch, TrajectoryPool, arrange, build_batches, hear
-from hacrl.team import Member, Team
+from hacrl.training.team import Member, Team
 from hacrl.types import Prompt, Trajectory
 
 

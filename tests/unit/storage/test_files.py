@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hacrl.files import (
+from hacrl.storage.files import (
     StorageError,
     append_jsonl,
     digest,

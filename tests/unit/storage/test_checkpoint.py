@@ -14,10 +14,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hacrl import checkpoint as checkpoint_module
-from hacrl.checkpoint import CheckpointStore
-from hacrl.checkpoint_folder import read_folder
-from hacrl.files import StorageError
+from hacrl.storage import checkpoint as checkpoint_module
+from hacrl.storage.checkpoint import CheckpointStore
+from hacrl.storage.files import StorageError
+from hacrl.storage.folder import read_folder
 from helpers_checkpoint import SMALL, assert_holds, assert_latest, folders, save_steps, state
 from helpers_kills import kill_at_every_change, run_alone
 

@@ -9,7 +9,8 @@ import shutil
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from hacrl.checkpoint_folder import (
+from hacrl.storage.files import StorageError, make_directory, naming, sync_directory
+from hacrl.storage.folder import (
     Checkpoint,
     Contents,
     Files,
@@ -19,7 +20,6 @@ from hacrl.checkpoint_folder import (
     read_manifest,
     write_folder,
 )
-from hacrl.files import StorageError, make_directory, naming, sync_directory
 
 __all__ = ["Checkpoint", "CheckpointStore", "Contents"]
 

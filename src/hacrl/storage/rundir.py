@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from hacrl.files import StorageError, make_directory, naming
+from hacrl.storage.files import StorageError, make_directory, naming
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from hacrl.team import Team
+from hacrl.training.team import Team
 
 Metrics = Mapping[str, float]
 

@@ -6,20 +6,20 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from hacrl.alerts import Alerts
-from hacrl.checkpoint import Checkpoint, CheckpointStore
 from hacrl.config import RecipeError, recipe_differences
 from hacrl.config.problems import Problem
-from hacrl.display import Display
 from hacrl.evaluate import Evaluation, evaluate
 from hacrl.exchange import write_step
-from hacrl.files import truncate_jsonl
-from hacrl.metrics import MetricsLog, open_sinks
-from hacrl.rundir import RunDirectory
-from hacrl.signals import stop_requests
-from hacrl.step_metrics import step_metrics
-from hacrl.team import Team
-from hacrl.train import StepRecord, train_step
+from hacrl.storage.checkpoint import Checkpoint, CheckpointStore
+from hacrl.storage.files import truncate_jsonl
+from hacrl.storage.rundir import RunDirectory
+from hacrl.training.alerts import Alerts
+from hacrl.training.display import Display
+from hacrl.training.metrics import MetricsLog, open_sinks
+from hacrl.training.signals import stop_requests
+from hacrl.training.step_metrics import step_metrics
+from hacrl.training.team import Team
+from hacrl.training.train import StepRecord, train_step
 
 Evaluations = dict[str, dict[str, Evaluation]]
 """Agent -> task -> how it does there alone."""

@@ -15,7 +15,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from hacrl.files import StorageError, digest, naming, sync_directory, write_synced
+from hacrl.storage.files import StorageError, digest, naming, sync_directory, write_synced
 
 Contents = Mapping[str, Any]
 """File name to content: `*.json` holds what JSON can say, `*.safetensors` named tensors."""

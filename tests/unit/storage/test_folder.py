@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hacrl.checkpoint import CheckpointStore
-from hacrl.checkpoint_folder import write_folder
-from hacrl.files import StorageError
+from hacrl.storage.checkpoint import CheckpointStore
+from hacrl.storage.files import StorageError
+from hacrl.storage.folder import write_folder
 from helpers_checkpoint import SMALL, assert_latest, folders, save_steps, state
 
 FILES = ("manifest.json", *sorted(state(0)))
@@ -131,7 +131,7 @@ def test_a_renamed_checkpoint_is_passed_over(store: CheckpointStore, tmp_path: P
 
 
 def test_a_format_of_the_future_is_named(store: CheckpointStore, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("hacrl.checkpoint_folder.FORMAT", 2)
+    monkeypatch.setattr("hacrl.storage.folder.FORMAT", 2)
     save_steps(store, 1)
     monkeypatch.undo()
     with pytest.raises(StorageError, match=r"manifest\.json has format 2; this version of hacrl reads 1"):

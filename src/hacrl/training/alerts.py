@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from hacrl.team import Team
-from hacrl.train import StepRecord
+from hacrl.training.team import Team
+from hacrl.training.train import StepRecord
 
 PATIENCE = 10
 """Steps in a row after which a condition is reported."""

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from hacrl.files import StorageError, write_atomic
-from hacrl.rundir import RunDirectory
+from hacrl.storage.files import StorageError, write_atomic
+from hacrl.storage.rundir import RunDirectory
 
 HOLDER = """
 import os, signal, sys
 from pathlib import Path
-from hacrl.rundir import RunDirectory
+from hacrl.storage.rundir import RunDirectory
 
 with RunDirectory.create(Path(sys.argv[1])) as run:
     run.config.write_text("{}")

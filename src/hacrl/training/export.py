@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from hacrl.team import Member, Team
+from hacrl.training.team import Member, Team
 
 CARD = "README.md"
 

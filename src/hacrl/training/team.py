@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,11 +16,14 @@ from hacrl.agents.policy import Policy
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
 from hacrl.algorithm import Capability, Method
 from hacrl.config import Recipe, TaskSection, make_method
-from hacrl.data import PromptOrder
 from hacrl.exchange import BatchSettings, Learner, Reverify, Topology
 from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
 from hacrl.tasks import Task
+from hacrl.training.data import PromptOrder
 from hacrl.types import Prompt, Trajectory
+
+TINY = 20_000_000
+"""Parameters below which a second thread costs more than it gives."""
 
 
 @dataclass(frozen=True)
@@ -110,9 +114,11 @@ def build_team(
         prompts = other.test[: recipe.evaluation.prompts]
         evaluation_tasks.append(EvaluationTask(other.name, prompts, make_rewarder(recipe, other, None)))
     names = sorted(agent.name for agent in recipe.agents)
+    members = tuple(_member(recipe, name) for name in names)
+    _set_threads(members)
     return Team(
         recipe=recipe,
-        members=tuple(_member(recipe, name) for name in names),
+        members=members,
         task=task,
         order=order,
         rewarder=rewarder,
@@ -173,6 +179,13 @@ def _member(recipe: Recipe, name: str) -> Member:
     )
     learner = Learner(name, policy.encoder, context_length=policy.context_length)
     return Member(policy, recipe.samples_of(name), learner)
+
+
+def _set_threads(members: Sequence[Member]) -> None:
+    """One thread for tiny models, which lose time to more; OMP_NUM_THREADS overrules it."""
+    tiny = all(member.policy.parameters < TINY for member in members)
+    if tiny and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(1)
 
 
 def model_path(model: str) -> str | Path:

@@ -1,0 +1,1 @@
+"""Files that survive kills and full disks: run directory, checkpoints."""
