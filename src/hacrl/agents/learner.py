@@ -91,7 +91,7 @@ class Learner:
     def _accumulate(
         self, batch: Sequence[TrainingRow], objective: Objective, update: int, mini_batch_rows: int
     ) -> Tensor:
-        """Add one micro-batch's share of the gradient -> losses, KLs and mean log-probs [3, s] of its rows."""
+        """Add one micro-batch's share of the gradient -> its rows' losses, KLs and mean log-probs [3, s]."""
         rows = [(row.prompt_ids, row.response_ids) for row in batch]
         mask = response_mask(rows, self._device)
         data = source_data(batch, self._device)
@@ -120,7 +120,8 @@ class Learner:
         )
         raise NonFiniteLoss(
             f"agent {self._agent!r}, mini-batch {number}: loss {float(losses.mean())}, gradient norm {norm}. "
-            f"{where}. The weights are as before this mini-batch. Check rewards and log-probs, or lower learning_rate"
+            f"{where}. The weights are as before this mini-batch. Check rewards and log-probs, or lower "
+            "learning_rate"
         )
 
 
