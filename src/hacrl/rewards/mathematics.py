@@ -131,10 +131,10 @@ def _as_structures(gold: str, answer: str) -> bool | None:
     if len(expected_parts) > 1 and len(given_parts) == len(expected_parts):
         return _same_members(expected_parts, given_parts)
     expected, given = _collection(gold), _collection(answer)
-    if expected is None or given is None:
-        is_one_sided = (expected or given) is not None
-        return False if is_one_sided and not _may_be_interval(expected or given) else None
-    return _same_collection(expected, given)
+    if expected and given:
+        return _same_collection(expected, given)
+    one_sided = expected or given
+    return False if one_sided and not _may_be_one_value(one_sided) else None
 
 
 Collection = tuple[str, list[str]]
@@ -161,9 +161,11 @@ def _is_balanced(text: str) -> bool:
     return min(depths, default=0) >= 0
 
 
-def _may_be_interval(collection: Collection | None) -> bool:
-    """An interval may equal an inequality: math-verify decides. A list, a set or a longer tuple may not."""
-    return collection is not None and collection[0] not in ("", "{}") and len(collection[1]) == 2
+def _may_be_one_value(collection: Collection) -> bool:
+    r"""An interval may equal an inequality, and `\{5\}` is 5: math-verify decides."""
+    brackets, members = collection
+    is_interval = brackets not in ("", "{}") and len(members) == 2
+    return is_interval or len(members) < 2
 
 
 def _same_collection(expected: Collection, given: Collection) -> bool:

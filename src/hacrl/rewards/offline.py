@@ -11,7 +11,6 @@ from typing import Any
 from hacrl.rewards.limits import Limits
 from hacrl.rewards.rewarder import Reward, Rewarder
 from hacrl.rewards.scores import Score
-from hacrl.rewards.verifiers import get_verifier
 from hacrl.types import Prompt
 
 MAX_REPORTED = 20
@@ -56,7 +55,6 @@ def score_rows(
     rows: Sequence[Mapping[str, Any]], verifier: str, gold: str, response: str, deadline: float, workers: int
 ) -> list[Score]:
     """One score per row."""
-    get_verifier(verifier)
     prompts = [Prompt(str(number), "", columns={gold: row[gold]}) for number, row in enumerate(rows, start=1)]
     reward = Reward(verifier, gold=gold)
     with Rewarder([reward], limits=Limits(deadline), workers=workers, max_unscorable=1.0) as rewarder:

@@ -20,7 +20,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import hacrl
 from hacrl.rewards.limits import Limits
 from hacrl.rewards.processes import PATIENCE, kill_descendants
 from hacrl.rewards.scores import Cause
@@ -196,7 +195,7 @@ class Worker:
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": str(Path(hacrl.__file__).parents[1]),
+            "PYTHONPATH": str(Path(__file__).parents[2]),
         }
 
     def _exchange(self, message: bytes, identity: str) -> Outcome:

@@ -9,6 +9,11 @@ pytest.importorskip("math_verify")
 from hacrl.rewards.mathematics import equal, verify
 
 SAME = [
+    (r"\{5\}", "5"),
+    ("5", r"\{5\}"),
+    (r"\emptyset", r"\{\}"),
+    ("12", "12cm"),
+    ("7.353e14", r"7.353 \times 10^{14}"),
     (r"\frac{\sqrt3}{3}", r"\frac{1}{\sqrt{3}}"),
     (r"1\frac{4}{5}", "1.8"),
     (r"137 \frac{1}{2}", "137.5"),
@@ -162,6 +167,9 @@ SAME = [
     (r"3.5 \%", "3.5"),
 ]
 DIFFERENT = [
+    (r"\{5\}", "6"),
+    ("60^\\circ", r"\frac{\pi}{3}"),
+    (r"\ln 2", "0.6931"),
     ("0.0000672", "0.0000671"),
     (r"\frac13", "0.33"),
     ("3", "3.001"),
