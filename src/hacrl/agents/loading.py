@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
 
 from hacrl.agents.errors import AgentError
 from hacrl.agents.settings import LoraSettings
@@ -34,15 +37,28 @@ def load_model(
         else source
     )
     try:
-        network = AutoModelForCausalLM.from_pretrained(
-            base, dtype=dtype, use_safetensors=True, trust_remote_code=False
-        )
-        tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        with no_progress_bar() if local else nullcontext():
+            network = AutoModelForCausalLM.from_pretrained(
+                base, dtype=dtype, use_safetensors=True, trust_remote_code=False
+            )
+            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError, SafetensorError) as error:
         raise AgentError(f"cannot load {source!r} as a causal language model: {error}") from error
     if is_adapter:
         network = import_peft().PeftModel.from_pretrained(network, source, is_trainable=True)
     return network.to(device), tokenizer
+
+
+@contextmanager
+def no_progress_bar() -> Iterator[None]:
+    """Without transformers' own bars, which would tear the run's display; downloads keep theirs."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def _check_directory(directory: Path) -> None:
