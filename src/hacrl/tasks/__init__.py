@@ -1,6 +1,6 @@
 """Prompts with checkable answers."""
 
-from hacrl.tasks.loader import load
+from hacrl.tasks.loader import from_rows, load
 from hacrl.tasks.task import Task, TaskError
 
-__all__ = ["Task", "TaskError", "load"]
+__all__ = ["Task", "TaskError", "from_rows", "load"]

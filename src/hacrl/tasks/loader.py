@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -86,6 +86,26 @@ def load_dataset(
 
     test_source = None if test_split is None else source(test_split)
     train, tested = _split(source(split), test_source, test_share, columns, answers)
+    return Task(name=name, train=train, test=tested, verifier=verifier)
+
+
+def from_rows(
+    rows: Iterable[Mapping[str, Any]],
+    test_rows: Iterable[Mapping[str, Any]] | None = None,
+    *,
+    name: str = "rows",
+    test_share: float = 0.1,
+    columns: Columns = Columns(),  # noqa: B008 -- frozen
+    verifier: str = "exact",
+    answers: bool = True,
+) -> Task:
+    """A task from rows in memory: a list of mappings, or a `datasets.Dataset`."""
+
+    def source(label: str, given: Iterable[Mapping[str, Any]]) -> Source:
+        return Source(label, ((f"row {number}", dict(row)) for number, row in enumerate(given, start=1)))
+
+    test_source = None if test_rows is None else source(f"{name} (test)", test_rows)
+    train, tested = _split(source(name, rows), test_source, test_share, columns, answers)
     return Task(name=name, train=train, test=tested, verifier=verifier)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import platform
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from hacrl.config import Recipe, load_recipe, parse_recipe
 from hacrl.rewards import RewardFunction
 from hacrl.storage.files import write_atomic
 from hacrl.storage.rundir import RunDirectory
-from hacrl.tasks import Task
+from hacrl.tasks import Task, from_rows
 from hacrl.training.display import Display, make_display
 from hacrl.training.export import export_agents
 from hacrl.training.run import Run
@@ -59,22 +59,46 @@ def train(
 
 
 class Trainer:
-    """`train` as an object, for those who come from TRL.
+    """`train` as an object, with TRL's names.
 
-    `agents` maps names to models (a directory, a hub id or `nursery:NAME`) or to agent settings as in a
-    recipe; `args` holds the recipe's other keys; `train_dataset` is a `Task`, or rows in TRL's format.
+    `agents` maps names to models (a directory, a hub id or `nursery:NAME`) or to a recipe's agent settings;
+    `args` holds the recipe's other keys. The data sets are rows in TRL's format; without them the task in
+    `args` is used. Without `reward_funcs` the task's verifier scores, `exact` for rows.
     """
 
     def __init__(
         self,
         agents: Mapping[str, str | Mapping[str, Any]],
-        reward_funcs: Sequence[RewardFunction] | RewardFunction | None = None,
-        train_dataset: Task | Sequence[Mapping[str, Any]] | None = None,
-        eval_dataset: Sequence[Mapping[str, Any]] | None = None,
+        reward_funcs: RewardFunction | Sequence[RewardFunction] | None = None,
+        train_dataset: Iterable[Mapping[str, Any]] | None = None,
+        eval_dataset: Iterable[Mapping[str, Any]] | None = None,
         args: Mapping[str, Any] | None = None,
-        output_dir: str | Path = "runs/trainer",
+        output_dir: str | Path = "runs/latest",
     ) -> None:
-        raise NotImplementedError
+        values = dict(args or {})
+        values["agents"] = [
+            {"name": name, **({"model": agent} if isinstance(agent, str) else agent)}
+            for name, agent in agents.items()
+        ]
+        self._task: Task | None = None
+        self._reward_funcs = [reward_funcs] if callable(reward_funcs) else reward_funcs
+        if train_dataset is not None:
+            # Reward functions look at columns of their own: an answer is only needed without them.
+            answers = not self._reward_funcs
+            self._task = from_rows(train_dataset, eval_dataset, name="train_dataset", answers=answers)
+            values.setdefault("task", self._task.name)
+        self.recipe = parse_recipe(values, where="Trainer")
+        self.output_dir = Path(output_dir)
+
+    def train(self, resume_from_checkpoint: bool = False) -> dict[str, Any]:
+        """Train in `output_dir`, or go on with the run there; returns the summary."""
+        return train(
+            self.recipe,
+            self.output_dir,
+            resume=resume_from_checkpoint,
+            task=self._task,
+            reward_funcs=self._reward_funcs,
+        )
 
 
 def summarise(run: Run) -> dict[str, Any]:
