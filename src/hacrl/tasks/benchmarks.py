@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,62 +23,29 @@ from hacrl.types import Prompt
 TEMPLATE = "{prompt} Let's think step by step and output the final answer within \\boxed{}."
 """The wording of verl's preparation of MATH, which the authors train on; here it serves every benchmark."""
 
-Gold = Callable[[Row], Any]
-
-
-def _answer(row: Row) -> Any:
-    return row.get("answer")
-
-
-def _boxed_in_solution(row: Row) -> Any:
-    return row.get("answer") or last_boxed(str(row.get("solution", "")))
-
-
-def _after_hashes(row: Row) -> Any:
-    """GSM8K's answers are worked solutions that end in `#### 1,234`."""
-    found = after_hashes(str(row.get("answer", "")))
-    return found.replace(",", "") if found else None
-
-
-def _final_answers(row: Row) -> Any:
-    """OlympiadBench lists one or more answers."""
-    answers = row.get("final_answer", row.get("answer"))
-    return ", ".join(map(str, answers)) if isinstance(answers, list) else answers
+QUESTION = ("problem", "question")
+KIND = ("type", "subject", "subfield")
+"""Columns by which the published copies name the same thing, in order of preference."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Where a benchmark is found and how its rows are read."""
+    """Where a benchmark is found and how it is judged."""
 
     hub: str
-    question: str
-    gold: Gold = _answer
     subset: str | None = None
     splits: tuple[str, ...] = ("test",)
-    kind: str = "kind"
     test_samples: int = 1
 
 
 BENCHMARKS = {
-    "math": Benchmark(
-        "DigitalLearningGmbH/MATH-lighteval",
-        question="problem",
-        gold=_boxed_in_solution,
-        splits=("train", "test"),
-        kind="type",
-    ),
-    "math500": Benchmark(
-        "HuggingFaceH4/MATH-500", question="problem", gold=_boxed_in_solution, kind="subject"
-    ),
-    "gsm8k": Benchmark(
-        "openai/gsm8k", question="question", gold=_after_hashes, subset="main", splits=("train", "test")
-    ),
-    "aime2025": Benchmark("math-ai/aime25", question="problem", test_samples=16),
-    "amc23": Benchmark("math-ai/amc23", question="question"),
-    "minerva": Benchmark("math-ai/minervamath", question="question"),
-    "olympiadbench": Benchmark(
-        "math-ai/olympiadbench", question="question", gold=_final_answers, kind="subfield"
-    ),
+    "math": Benchmark("DigitalLearningGmbH/MATH-lighteval", splits=("train", "test")),
+    "math500": Benchmark("HuggingFaceH4/MATH-500"),
+    "gsm8k": Benchmark("openai/gsm8k", subset="main", splits=("train", "test")),
+    "aime2025": Benchmark("math-ai/aime25", test_samples=16),
+    "amc23": Benchmark("math-ai/amc23"),
+    "minerva": Benchmark("math-ai/minervamath"),
+    "olympiadbench": Benchmark("math-ai/olympiadbench"),
 }
 
 
@@ -111,13 +77,31 @@ def _read(name: str, benchmark: Benchmark, split: str, directory: str | None) ->
         if path is None:
             return []
         source, rows = str(path), read_rows(path)
-    columns = Columns(prompt=benchmark.question, id="unique_id", kind=benchmark.kind)
-    return read_prompts(source, _with_gold(rows, benchmark.gold), f"{name}-{split}", columns)
+    return read_prompts(source, map(_in_our_words, rows), f"{name}-{split}", Columns(id="unique_id"))
 
 
-def _with_gold(rows: Iterator[NumberedRow], gold: Gold) -> Iterator[NumberedRow]:
-    for where, row in rows:
-        yield where, row if isinstance(row, str) else {**row, "answer": gold(row)}
+def _in_our_words(numbered: NumberedRow) -> NumberedRow:
+    """The row with `prompt`, `answer` and `kind`, whatever its columns are called."""
+    where, row = numbered
+    if isinstance(row, str):
+        return numbered
+    question = next((name for name in QUESTION if name in row), None)
+    if question is None:
+        return where, f"no column {' or '.join(map(repr, QUESTION))}; there are: {', '.join(row)}"
+    kind = next((row[name] for name in KIND if name in row), None)
+    others = {name: value for name, value in row.items() if name != question}
+    return where, {**others, "prompt": row[question], "answer": _gold(row), "kind": kind}
+
+
+def _gold(row: Row) -> Any:
+    r"""The final answer: OlympiadBench lists it, GSM8K writes `#### 1,234`, MATH puts it in `\boxed{}`."""
+    answer = row.get("final_answer", row.get("answer"))
+    if answer is None:
+        return last_boxed(str(row.get("solution", "")))
+    if isinstance(answer, list):
+        return ", ".join(map(str, answer))
+    marked = after_hashes(answer) if isinstance(answer, str) else None
+    return answer if marked is None else marked.replace(",", "")
 
 
 def _local_file(name: str, benchmark: Benchmark, split: str, directory: Path) -> Path | None:

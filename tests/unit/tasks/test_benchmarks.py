@@ -88,10 +88,12 @@ def test_the_hub_is_asked_when_no_directory_is_given(monkeypatch):
     assert [prompt.id for prompt in (*task.train, *task.test)] == ["gsm8k-train-1", "gsm8k-test-1"]
 
 
-def test_a_row_without_gold_is_reported_by_line(tmp_path):
-    write(tmp_path, "gsm8k_test", [ROWS["gsm8k"][0], {"question": "How many?", "answer": "no mark"}])
-    with pytest.raises(TaskError, match=r"gsm8k_test\.jsonl, line 2: no answer"):
-        tasks.load("gsm8k", directory=str(tmp_path))
+def test_rows_without_question_or_gold_are_reported_by_line(tmp_path):
+    write(tmp_path, "math_test", [MATH, {"problem": "P", "solution": "no box"}, {"text": "P", "answer": "1"}])
+    with pytest.raises(TaskError) as caught:
+        tasks.load("math", directory=str(tmp_path))
+    assert "math_test.jsonl, line 2: no answer" in str(caught.value)
+    assert "math_test.jsonl, line 3: no column 'problem' or 'question'; there are: text" in str(caught.value)
 
 
 def test_what_is_missing_is_said(tmp_path):
