@@ -54,6 +54,7 @@ class LeanNetwork:
         self.head: nn.Module = model.get_output_embeddings()
         self.vocabulary: int = config.vocab_size
         self.device: torch.device = model.device
+        self.dtype: torch.dtype = model.dtype
         self.heads: int = config.num_attention_heads
         self.kv_heads: int = config.num_key_value_heads
         self.head_width: int = self._body.layers[0].self_attn.head_dim
@@ -76,15 +77,23 @@ class LeanNetwork:
             self._turns = torch.polar(torch.full_like(angles, rotary.attention_scaling), angles)
         return self._turns[positions][:, None]
 
-    def run(self, ids: Tensor, turns: Tensor, weights: Sequence[LayerWeights], attend: Attend) -> Tensor:
-        """Token ids [n] -> states [n, d] before the last norm."""
+    def run(
+        self,
+        ids: Tensor,
+        turns: Tensor,
+        weights: Sequence[LayerWeights],
+        attend: Attend,
+        live: Tensor | None = None,
+    ) -> Tensor:
+        """Token ids [n] -> states [n, d] before the last norm; of the `live` tokens only, if given."""
         embedding = self._embedding
         hidden = F.embedding(ids, embedding.weight, embedding.padding_idx)
         for number, layer in enumerate(weights):
+            arguments = (hidden, turns, layer, attend, number, live if layer is weights[-1] else None)
             if self._checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(self._layer, hidden, turns, layer, attend, number, use_reentrant=False)
+                hidden = checkpoint(self._layer, *arguments, use_reentrant=False)
             else:
-                hidden = self._layer(hidden, turns, layer, attend, number)
+                hidden = self._layer(*arguments)
         return hidden
 
     def last_norm(self, hidden: Tensor) -> Tensor:
@@ -92,7 +101,13 @@ class LeanNetwork:
         return self._norm(hidden, self._body.norm.weight)
 
     def _layer(
-        self, hidden: Tensor, turns: Tensor, layer: LayerWeights, attend: Attend, number: int
+        self,
+        hidden: Tensor,
+        turns: Tensor,
+        layer: LayerWeights,
+        attend: Attend,
+        number: int,
+        live: Tensor | None,
     ) -> Tensor:
         rows, turned = len(hidden), self.heads + self.kv_heads
         normed = self._norm(hidden, layer.input_norm)
@@ -104,6 +119,8 @@ class LeanNetwork:
         attended = attend(
             number, queries_keys[:, : self.heads], queries_keys[:, self.heads :], mixed[:, turned:]
         )
+        if live is not None:
+            hidden, attended = hidden.index_select(0, live), attended.index_select(0, live)
         hidden = hidden + F.linear(attended, layer.output, layer.output_bias)
         gate, up = F.linear(self._norm(hidden, layer.mlp_norm), layer.gate_up).chunk(2, -1)
         return hidden + F.linear(F.silu(gate) * up, layer.down)
