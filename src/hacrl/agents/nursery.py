@@ -34,6 +34,7 @@ from transformers import (
 )
 from transformers.utils import logging as transformers_logging
 
+from hacrl.agents.errors import AgentError
 from hacrl.agents.nursery_tokenizers import Cut, make_tokenizer
 from hacrl.agents.nursery_training import EVENLY, Stage, reproducible, train
 
@@ -111,7 +112,7 @@ PAIRS = {
 def build(name: str) -> Path:
     """The `save_pretrained` directory of a base agent; made now if this machine has not made it before."""
     if name not in AGENTS:
-        raise ValueError(f"no base agent {name!r} in the nursery; there are: {', '.join(AGENTS)}")
+        raise AgentError(f"no base agent {name!r} in the nursery; there are: {', '.join(AGENTS)}")
     return _cached(AGENTS[name], name)
 
 
@@ -123,7 +124,7 @@ def cache_directory() -> Path:
 def _cached(agent: BaseAgent, label: str) -> Path:
     directory = cache_directory() / _digest(agent)
     if not directory.exists():
-        _publish(*_raise(agent, label), agent, directory)
+        _publish(*_bring_up(agent, label), agent, directory)
     return directory
 
 
@@ -133,7 +134,7 @@ def _digest(agent: BaseAgent) -> str:
     return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
 
 
-def _raise(agent: BaseAgent, label: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+def _bring_up(agent: BaseAgent, label: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """Run the last stage of a recipe on top of the cached result of the earlier ones."""
     *earlier, last = agent.stages
     tokenizer = make_tokenizer(agent.body.cut)

@@ -95,7 +95,7 @@ def _in_our_words(numbered: NumberedRow) -> NumberedRow:
 
 def _gold(row: Row) -> Any:
     r"""The final answer: OlympiadBench lists it, GSM8K writes `#### 1,234`, MATH puts it in `\boxed{}`."""
-    answer = row.get("final_answer", row.get("answer"))
+    answer = row.get("answer") if row.get("final_answer") is None else row["final_answer"]
     if answer is None:
         return last_boxed(str(row.get("solution", "")))
     if isinstance(answer, list):

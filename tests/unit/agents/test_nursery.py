@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hacrl.agents import nursery
+from hacrl.agents.errors import AgentError
 from hacrl.agents.nursery import AGENTS, COMMON, PAIRS, BaseAgent, Body
 from hacrl.agents.nursery_table import accuracy
 from hacrl.agents.nursery_tokenizers import make_tokenizer
@@ -74,7 +75,7 @@ def test_forks_differ_from_their_common_model_and_each_other(cache):
 
 
 def test_when_two_processes_make_the_same_agent_the_first_one_in_place_stays(cache, monkeypatch):
-    finish = nursery._raise
+    finish = nursery._bring_up
 
     def overtaken(agent, label):
         made = finish(agent, label)
@@ -83,7 +84,7 @@ def test_when_two_processes_make_the_same_agent_the_first_one_in_place_stays(cac
         (directory / "first").touch()
         return made
 
-    monkeypatch.setattr(nursery, "_raise", overtaken)
+    monkeypatch.setattr(nursery, "_bring_up", overtaken)
     assert (nursery.build("one") / "first").exists()
     assert not list(cache.glob(".unfinished-*"))
 
@@ -117,7 +118,7 @@ def test_other_libraries_or_recipes_are_other_cache_entries(monkeypatch):
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(cache):
-    with pytest.raises(ValueError, match="no base agent 'three' in the nursery; there are: one, two"):
+    with pytest.raises(AgentError, match="no base agent 'three' in the nursery; there are: one, two"):
         nursery.build("three")
 
 
