@@ -99,7 +99,7 @@ def _dataset(work: Workload) -> Any:
 def _tuned_arguments(work: Workload, steps: int, folder: str) -> Any:
     """GSPO as TRL documents it, and the settings that make it fast on a CPU.
 
-    TRL's defaults (bf16 and gradient checkpointing) are several times slower here and no fair peer.
+    TRL's defaults (bf16 and gradient checkpointing) are made for GPUs and no fair peer.
     """
     from trl import GRPOConfig
 
