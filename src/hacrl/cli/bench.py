@@ -29,17 +29,22 @@ def bench(
     scaling: Annotated[
         bool, typer.Option("--scaling", help="How cost grows; two agents on two cores.")
     ] = False,
+    steps: Annotated[
+        bool, typer.Option("--steps", help="Where a training step's time goes; what saving costs.")
+    ] = False,
     verifiers: Annotated[bool, typer.Option("--verifiers", help="Answers checked per second.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     json_file: Annotated[
-        Path | None, typer.Option("--json", help="Also write --peer's or --scaling's figures to this file.")
+        Path | None, typer.Option("--json", help="Also write the figures to this file (not --verifiers).")
     ] = None,
 ) -> None:
     """Measure speed on this machine. Fails only if both sides of --peer do not compute the same."""
     from hacrl.bench.tables import print_tables
 
-    if [bool(peer), scaling, verifiers].count(True) != 1:
-        typer.echo("error: choose one thing to measure: --peer trl, --scaling or --verifiers", err=True)
+    if [bool(peer), scaling, steps, verifiers].count(True) != 1:
+        typer.echo(
+            "error: choose one thing to measure: --peer trl, --scaling, --steps or --verifiers", err=True
+        )
         raise typer.Exit(2)
     with user_errors():
         if verifiers:
@@ -52,6 +57,12 @@ def bench(
             curves = measure_scaling(_progress)
             print_tables(scaling_tables(curves), markdown=markdown)
             _write(json_file, curves)
+        elif steps:
+            from hacrl.bench.steps import measure_steps, step_tables
+
+            costs = measure_steps(_progress)
+            print_tables(step_tables(costs), markdown=markdown)
+            _write(json_file, costs)
         else:
             _check_choice("--peer", peer, ("trl",))
             work = _workload(size, arch, eos_hazard, max_new, replay)

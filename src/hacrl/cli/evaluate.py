@@ -14,8 +14,8 @@ def evaluate(
     task: Annotated[str, typer.Option(help="A built-in task, a data file, a directory or a hub id.")],
     prompts: Annotated[int, typer.Option(help="Most test prompts to use.")] = 256,
     samples: Annotated[
-        int, typer.Option(help="Samples per prompt for mean@k and pass@k; 0: greedy only.")
-    ] = 0,
+        int | None, typer.Option(help="Samples per prompt for mean@k and pass@k; 0: greedy only.")
+    ] = None,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer, in tokens.")] = 1024,
     temperature: Annotated[float, typer.Option(help="Of the samples.")] = 1.0,
     verifier: Annotated[str | None, typer.Option(help="Another verifier than the task's own.")] = None,
@@ -33,14 +33,15 @@ def evaluate(
     from hacrl.cli.tables import evaluation_table
     from hacrl.evaluate import evaluate as measure
     from hacrl.rewards import Reward, Rewarder
-    from hacrl.training.team import device_of, model_path
+    from hacrl.training.team import best_of, device_of, model_path
 
     with user_errors():
         questions = tasks.load(task)
         sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
         agent = Policy.load("agent", model_path(model), device=device_of(device))
         with Rewarder([Reward(verifier or questions.verifier)]) as rewarder:
-            result = measure(agent, questions.test[:prompts], rewarder, sampling, samples, seed)
+            k = best_of(questions) if samples is None else samples
+            result = measure(agent, questions.test[:prompts], rewarder, sampling, k, seed)
     Console().print(evaluation_table(f"{model} on {questions.name}", result))
     if output is not None:
         output.write_text(json.dumps(result.as_dict(), indent=2) + "\n", encoding="utf-8")

@@ -141,7 +141,7 @@ class Run:
                     task.prompts,
                     task.rewarder,
                     team.sampling,
-                    team.recipe.evaluation.samples,
+                    task.samples,
                     team.seed("evaluation"),
                 )
         return results

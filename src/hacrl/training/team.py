@@ -47,6 +47,8 @@ class EvaluationTask:
     name: str
     prompts: Sequence[Prompt]
     rewarder: Rewarder
+    samples: int
+    """Besides the greedy answer; 0: greedy only."""
 
 
 @dataclass
@@ -108,11 +110,10 @@ def build_team(
     task = task or load_task(recipe.task)
     order = PromptOrder(task.train, recipe.prompts_per_step, recipe.seed)
     rewarder = make_rewarder(recipe, task, reward_funcs)
-    evaluation_tasks = [EvaluationTask(task.name, task.test[: recipe.evaluation.prompts], rewarder)]
+    evaluation_tasks = [_evaluation_task(recipe, task, rewarder)]
     for section in recipe.evaluation.tasks:
         other = load_task(section)
-        prompts = other.test[: recipe.evaluation.prompts]
-        evaluation_tasks.append(EvaluationTask(other.name, prompts, make_rewarder(recipe, other, None)))
+        evaluation_tasks.append(_evaluation_task(recipe, other, make_rewarder(recipe, other)))
     names = sorted(agent.name for agent in recipe.agents)
     members = tuple(_member(recipe, name) for name in names)
     _set_threads(members)
@@ -154,6 +155,18 @@ def make_rewarder(
     return Rewarder(
         rewards, limits=Limits(deadline=section.deadline_seconds), max_unscorable=section.max_unscorable
     )
+
+
+def _evaluation_task(recipe: Recipe, task: Task, rewarder: Rewarder) -> EvaluationTask:
+    settings = recipe.evaluation
+    return EvaluationTask(
+        task.name, task.test[: settings.prompts], rewarder, settings.samples or best_of(task)
+    )
+
+
+def best_of(task: Task) -> int:
+    """Samples a task's own protocol asks for: k for best@k, none for avg@1, which the greedy answer gives."""
+    return task.test_samples if task.test_samples > 1 else 0
 
 
 def _member(recipe: Recipe, name: str) -> Member:
