@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 import string
 from collections.abc import Sequence
@@ -84,7 +85,7 @@ def tiny_model(architecture: str, seed: int = 0) -> PreTrainedModel:
     """Weights several times larger than an untrained model's, so that mistakes show in the log-probs."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = AutoModelForCausalLM.from_config(CONFIGS[architecture]).eval()
+        model = AutoModelForCausalLM.from_config(copy.deepcopy(CONFIGS[architecture])).eval()
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(torch.randn_like(parameter), alpha=0.15)

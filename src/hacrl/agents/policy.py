@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +17,7 @@ from hacrl.agents.errors import AgentError, naming_memory_settings
 from hacrl.agents.learner import Learner, UpdateReport, micro_batches
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.paths import choose_paths
+from hacrl.agents.reference import frozen_copy, without_adapters
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job, draw
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
@@ -53,8 +52,8 @@ class Policy:
         self._tokenizer = tokenizer
         self._whole: Any = loading.with_adapters(model, lora, seed) if lora else model
         """What is saved: the model itself, or peft's wrapper around it."""
-        self._is_adapted = hasattr(self._whole, "disable_adapter")
-        self._model: PreTrainedModel = self._whole.get_base_model() if self._is_adapted else self._whole
+        adapted = hasattr(self._whole, "disable_adapter")
+        self._model: PreTrainedModel = self._whole.get_base_model() if adapted else self._whole
         self._model.eval()
         loading.check_vocabulary(self._model, tokenizer, name)
         eos_ids = loading.eos_ids(self._model, tokenizer)
@@ -74,8 +73,9 @@ class Policy:
             self._model.device,
         )
         if self.optimisation.kl > 0:
-            self._reference = None if self._is_adapted else self._frozen_copy()
-            self._learner.add_kl(self.optimisation.kl, self._reference_logps)
+            scorer = self._paths.scorer
+            initial = without_adapters(self._whole, scorer) if adapted else frozen_copy(self._model, scorer)
+            self._learner.add_kl(self.optimisation.kl, initial)
 
     @classmethod
     def load(
@@ -139,7 +139,7 @@ class Policy:
         self._check_rows(rows)
         scores: list[tuple[float, ...]] = [()] * len(rows)
         budget = self.optimisation.tokens_per_micro_batch
-        with self._naming_memory("scoring", "tokens_per_micro_batch"), torch.inference_mode():
+        with naming_memory_settings(self.name, "scoring", "tokens_per_micro_batch"), torch.inference_mode():
             for batch in micro_batches(rows, budget, self._paths.scorer.shares_prompts):
                 logps = self._paths.scorer.logps([rows[row] for row in batch]).tolist()
                 for row, values in zip(batch, logps, strict=True):
@@ -153,13 +153,16 @@ class Policy:
             if not mini_batch:
                 continue
             self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
-            with self._naming_memory("updating", "tokens_per_micro_batch (or set gradient_checkpointing)"):
+            with naming_memory_settings(
+                self.name, "updating", "tokens_per_micro_batch (or set gradient_checkpointing)"
+            ):
                 reports.append(self._learner.update(mini_batch, objective, len(reports), number))
         return reports
 
     def save(self, directory: str | Path) -> None:
         """Write model, tokenizer and generation config in `save_pretrained` form (with LoRA: the adapter)."""
-        self._whole.save_pretrained(directory, safe_serialization=True)
+        with loading.no_progress_bar():
+            self._whole.save_pretrained(directory, safe_serialization=True)
         self._tokenizer.save_pretrained(directory)
 
     def state(self) -> dict[str, Tensor]:
@@ -169,6 +172,11 @@ class Policy:
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on where `state` was taken, on an agent made with the same model and settings."""
         self._optimiser.load_state(state)
+
+    @property
+    def parameters(self) -> int:
+        """How many weights the model has."""
+        return int(self._model.num_parameters())
 
     @property
     def context_length(self) -> int | None:
@@ -187,7 +195,10 @@ class Policy:
         """Decode at most `max_rows` responses at a time, prompts of similar length together."""
         order = sorted(range(len(jobs)), key=lambda row: len(jobs[row].prompt))
         drawn: dict[int, Drawn] = {}
-        with self._naming_memory("sampling", "max_rows or max_new_tokens"), torch.inference_mode():
+        with (
+            naming_memory_settings(self.name, "sampling", "max_rows or max_new_tokens"),
+            torch.inference_mode(),
+        ):
             for start in range(0, len(order), sampling.max_rows):
                 batch = order[start : start + sampling.max_rows]
                 responses = draw(
@@ -229,21 +240,3 @@ class Policy:
 
     def _trainable(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self._model.named_parameters() if p.requires_grad}
-
-    def _frozen_copy(self) -> Any:
-        frozen = copy.deepcopy(self._model).requires_grad_(False)
-        return type(self._paths.scorer)(frozen)  # type: ignore[call-arg]
-
-    def _reference_logps(self, rows: Sequence[Row]) -> Tensor:
-        """Log-probs under the initial policy: a frozen copy, or the model with its adapters switched off."""
-        with torch.no_grad():
-            if self._reference is not None:
-                logps: Tensor = self._reference.logps(rows)
-                return logps
-            with self._whole.disable_adapter():
-                return self._paths.scorer.logps(rows)
-
-    @contextmanager
-    def _naming_memory(self, doing: str, settings: str) -> Iterator[None]:
-        with naming_memory_settings(self.name, doing, settings):
-            yield
