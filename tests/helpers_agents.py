@@ -116,11 +116,11 @@ def text_prompts(count: int, seed: int = 0) -> list[Prompt]:
 
 
 def random_rows(prompts: int, per_prompt: int, longest: int = 10, seed: int = 0) -> list[Row]:
-    """Prompts and responses of random tokens and lengths, shuffled."""
+    """Prompts and responses of random tokens (the pad token is one of them) and lengths, shuffled."""
     rng = random.Random(seed)
 
     def tokens(length: int) -> tuple[int, ...]:
-        return tuple(rng.choices(range(2, VOCABULARY), k=length))
+        return tuple(rng.choices([PAD, *range(2, VOCABULARY)], k=length))
 
     starts = [tokens(rng.randint(1, longest)) for _ in range(prompts)]
     rows = [(start, tokens(rng.randint(1, longest))) for start in starts for _ in range(per_prompt)]
