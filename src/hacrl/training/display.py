@@ -97,9 +97,9 @@ class LiveDisplay:
             console=console,
         )
         self._task = self._bar.add_task("training")
-        self._live = Live(console=console, refresh_per_second=4, get_renderable=self._render)
         self._team: Team | None = None
         self._metrics: Metrics = {}
+        self._live = Live(console=console, refresh_per_second=4, get_renderable=self._render)
 
     def start(self, team: Team, step: int) -> None:
         """Begin drawing."""
@@ -118,10 +118,11 @@ class LiveDisplay:
 
     def warn(self, text: str) -> None:
         """Print above the live part."""
-        self._console.print("[yellow]warning:[/yellow]", text, highlight=False)
+        self._console.print(f"warning: {text}", style="yellow", markup=False, highlight=False)
 
     def close(self) -> None:
         """Leave the last picture on the screen."""
+        self._bar.update(self._task, description="done")
         self._live.stop()
 
     def _render(self) -> Group:

@@ -1,0 +1,53 @@
+"""What a step says of itself, recomputed from its trajectories."""
+
+import math
+
+import pytest
+
+from hacrl.agents.policy import Policy
+from hacrl.exchange import read_step
+from hacrl.tasks import load
+from helpers_train import make_agent, metrics, recipe, run
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """One step with a learning rate so small that every ratio is that of the initial weights."""
+    folder = tmp_path_factory.mktemp("run")
+    agents = {"ada": make_agent(folder / "ada", 1), "eve": make_agent(folder / "eve", 3, cut="digit-pairs")}
+    settings = recipe(agents, steps=1, optimiser={"learning_rate": 1e-12, "kl": 0.0})
+    run(settings, folder / "run")
+    trajectories = list(read_step(folder / "run" / "trajectories" / "step_000001.jsonl"))
+    return agents, trajectories, metrics(folder / "run")[-1]
+
+
+def test_numbers_of_one_agent(finished):
+    _, trajectories, last = finished
+    own = [t for t in trajectories if t.source == "ada"]
+    rewards = [t.reward for t in own]
+    assert last["agent/ada/reward"] == pytest.approx(sum(rewards) / len(rewards))
+    assert last["agent/ada/num_tokens"] == sum(len(t.token_ids) for t in own)
+    assert last["agent/ada/completions/clipped_ratio"] == sum(t.finish_reason == "length" for t in own) / 16
+    groups = {t.prompt_id: {u.reward for u in own if u.prompt_id == t.prompt_id} for t in own}
+    assert last["agent/ada/frac_reward_zero_std"] == sum(len(g) == 1 for g in groups.values()) / len(groups)
+    assert last["agent/ada/updates"] == 4
+
+
+def test_numbers_of_a_pair(finished):
+    agents, trajectories, last = finished
+    learner = Policy.load("eve", agents["eve"])
+    prompts = {prompt.id: prompt for prompt in load("digits", train=90, test=30).train}
+    ratios = []
+    for t in (t for t in trajectories if t.source == "ada"):
+        response = (
+            learner.encoder.encode_response(t.text) if t.logp_count and t.text else (learner.encoder.eos_id,)
+        )
+        (logps,) = learner.score([(learner.encoder.encode_prompt(prompts[t.prompt_id]), response)])
+        ratios.append(math.exp(sum(logps) / len(logps) - t.logp_sum / t.logp_count))
+    assert last["cross/ada->eve/rows"] == len(ratios)
+    assert last["cross/ada->eve/ratio/mean"] == pytest.approx(sum(ratios) / len(ratios), rel=1e-4)
+    assert last["cross/ada->eve/above"] == sum(ratio > 1 for ratio in ratios) / len(ratios)
+    shares = [last[f"cross/ada->eve/{side}"] for side in ("inside", "below", "above")]
+    assert sum(shares) == pytest.approx(1.0)
+    strong, weak = last["agent/ada/capability"], last["agent/eve/capability"]
+    assert last["cross/ada->eve/omega"] == pytest.approx(min(10.0, max(0.1, strong / max(weak, 1e-8))))
