@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -28,6 +29,24 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Problems:
+    """The outcome of every problem in the order of the prompts; None where nothing could be scored."""
+
+    ids: tuple[str, ...]
+    answers: tuple[str, ...]
+    """Digests of the greedy answers: equal answers have equal digests."""
+    greedy: tuple[float | None, ...]
+    mean_at_k: tuple[float | None, ...] | None
+    pass_at_k: tuple[float | None, ...] | None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Problems:
+        """Back from plain JSON values."""
+        columns: dict[str, Any] = {key: column and tuple(column) for key, column in values.items()}
+        return cls(**columns)
+
+
+@dataclass(frozen=True, slots=True)
 class Evaluation:
     """How one agent does on a set of problems. An unscorable answer is left out of the problem's mean."""
 
@@ -39,6 +58,8 @@ class Evaluation:
     """Share of problems that at least one of k samples solves."""
     samples: int
     unscorable: int
+    problems: Problems
+    """What the shares are made of, for comparisons problem by problem."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -53,6 +74,7 @@ class Evaluation:
             greedy_by_kind={kind: Share(**share) for kind, share in values["greedy_by_kind"].items()},
             samples=values["samples"],
             unscorable=values["unscorable"],
+            problems=Problems.from_dict(values["problems"]),
             **shares,
         )
 
@@ -61,20 +83,35 @@ def evaluate(
     agent: Policy, prompts: Sequence[Prompt], rewarder: Rewarder, sampling: Sampling, samples: int, seed: int
 ) -> Evaluation:
     """Answer every prompt greedily, and `samples` times at the temperature of `sampling` (0: greedy only)."""
-    greedy = _scores(agent, prompts, rewarder, replace(sampling, greedy=True), 1, seed)
-    by_kind: dict[str, list[float]] = defaultdict(list)
-    for prompt, rewards in zip(prompts, greedy, strict=True):
-        by_kind[prompt.kind] += rewards
-    drawn = _scores(agent, prompts, rewarder, sampling, samples, seed) if samples else []
-    scored = [rewards for rewards in drawn if rewards]
+    greedy, answers = _scores(agent, prompts, rewarder, replace(sampling, greedy=True), 1, seed)
+    drawn, _ = _scores(agent, prompts, rewarder, sampling, samples, seed) if samples else ([], [])
+    problems = Problems(
+        ids=tuple(prompt.id for prompt in prompts),
+        answers=tuple(_digest(answer) for answer in answers),
+        greedy=tuple(rewards[0] if rewards else None for rewards in greedy),
+        mean_at_k=tuple(sum(r) / len(r) if r else None for r in drawn) if samples else None,
+        pass_at_k=tuple(max(r, default=None) for r in drawn) if samples else None,
+    )
+    by_kind: dict[str, list[float | None]] = defaultdict(list)
+    for prompt, outcome in zip(prompts, problems.greedy, strict=True):
+        by_kind[prompt.kind].append(outcome)
     return Evaluation(
-        greedy=share([reward for rewards in greedy for reward in rewards]),
-        greedy_by_kind={kind: share(rewards) for kind, rewards in sorted(by_kind.items()) if kind},
-        mean_at_k=share([sum(rewards) / len(rewards) for rewards in scored]) if samples else None,
-        pass_at_k=share([max(rewards) for rewards in scored]) if samples else None,
+        greedy=_share_of_scored(problems.greedy),
+        greedy_by_kind={kind: _share_of_scored(column) for kind, column in sorted(by_kind.items()) if kind},
+        mean_at_k=_share_of_scored(problems.mean_at_k) if problems.mean_at_k is not None else None,
+        pass_at_k=_share_of_scored(problems.pass_at_k) if problems.pass_at_k is not None else None,
         samples=samples,
         unscorable=len(prompts) * (1 + samples) - sum(map(len, greedy)) - sum(map(len, drawn)),
+        problems=problems,
     )
+
+
+def _share_of_scored(outcomes: Sequence[float | None]) -> Share:
+    return share([outcome for outcome in outcomes if outcome is not None])
+
+
+def _digest(answer: str) -> str:
+    return hashlib.blake2b(answer.strip().encode(), digest_size=6).hexdigest()
 
 
 def share(values: Sequence[float]) -> Share:
@@ -98,13 +135,13 @@ def share(values: Sequence[float]) -> Share:
 
 def _scores(
     agent: Policy, prompts: Sequence[Prompt], rewarder: Rewarder, sampling: Sampling, samples: int, seed: int
-) -> list[list[float]]:
-    """For every prompt the rewards of its scorable answers, cut to [0, 1]."""
+) -> tuple[list[list[float]], list[str]]:
+    """For every prompt the rewards of its scorable answers, cut to [0, 1]; and all answers."""
     rollouts = agent.sample(prompts, samples, sampling, seed)
     asked = [prompt for prompt in prompts for _ in range(samples)]
-    scores = rewarder.score(
-        asked, [rollout.text for rollout in rollouts], [rollout.token_ids for rollout in rollouts]
-    )
+    answers = [rollout.text for rollout in rollouts]
+    scores = rewarder.score(asked, answers, [rollout.token_ids for rollout in rollouts])
     rewards = [score.reward for score in scores]
     grouped = [rewards[start : start + samples] for start in range(0, len(rewards), samples)]
-    return [[min(1.0, max(0.0, reward)) for reward in group if reward is not None] for group in grouped]
+    in_range = [[min(1.0, max(0.0, reward)) for reward in group if reward is not None] for group in grouped]
+    return in_range, answers

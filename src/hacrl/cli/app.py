@@ -7,6 +7,7 @@ import sys
 import typer
 
 from hacrl.cli.bench import bench
+from hacrl.cli.compare import compare
 from hacrl.cli.demo import demo
 from hacrl.cli.doctor import doctor
 from hacrl.cli.evaluate import evaluate
@@ -24,6 +25,7 @@ app = typer.Typer(
 
 app.command()(train)
 app.command("eval")(evaluate)
+app.command()(compare)
 app.command()(doctor)
 app.command()(demo)
 app.command()(bench)

@@ -1,0 +1,71 @@
+"""`hacrl compare`: the same agents, prompts and seeds under several methods."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def compare(
+    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)],
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Change a key of the recipe for all methods: steps=20"),
+    ] = None,
+    methods: Annotated[
+        str, typer.Option(help="Methods, separated by commas; LABEL=METHOD gives one another name.")
+    ] = "hacpo,gspo,gspo_x2,naive",
+    own: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="METHOD:KEY=VALUE", help="Change a key for one method alone."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=2, help="Runs of every method.")] = 5,
+    first_seed: Annotated[int, typer.Option(min=0, help="The first of the seeds.")] = 0,
+    reference: Annotated[
+        list[str] | None,
+        typer.Option(help="Compare with this method (may be repeated). [default: gspo and gspo_x2]"),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Directory of the comparison.")] = Path("runs/comparison"),
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs at the same time. [default: one per core]")
+    ] = None,
+) -> None:
+    """Train the same agents under several methods, and tell which differences are more than chance.
+
+    Repeat the command to go on with a comparison that was stopped: finished runs are not repeated. The
+    directory holds runs/, logs/, comparison.json, results.json and results.md.
+    """
+    from hacrl.cli.errors import user_errors
+
+    with user_errors():
+        from hacrl.experiments.comparison import RunsFailed, run_comparison
+        from hacrl.experiments.plan import make_plan
+        from hacrl.experiments.processes import Interrupted
+        from hacrl.experiments.report import report
+
+        plan = make_plan(
+            recipe,
+            overrides or (),
+            [method.strip() for method in methods.split(",")],
+            own or (),
+            range(first_seed, first_seed + seeds),
+            out,
+        )
+        try:
+            results = run_comparison(plan, reference or (), jobs or os.cpu_count() or 1)
+        except Interrupted as stopped:
+            typer.echo("Stopped; every run is saved. Go on with the same command.", err=True)
+            raise typer.Exit(128 + stopped.signal) from None
+        except RunsFailed as failed:
+            typer.echo(f"error: {failed}", err=True)
+            raise typer.Exit(1) from None
+
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console()
+    console.print(Markdown(report(results)))
+    console.print(f"Written to {out / 'results.md'} and {out / 'results.json'}", highlight=False)

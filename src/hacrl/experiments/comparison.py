@@ -1,0 +1,70 @@
+"""A whole comparison: plan, runs, results."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from hacrl.experiments.outcomes import Outcomes
+from hacrl.experiments.plan import Plan, write_plan
+from hacrl.experiments.processes import carry_out
+from hacrl.experiments.report import report
+from hacrl.experiments.results import Results, make_results
+from hacrl.storage.files import write_atomic
+
+USUAL_REFERENCES = ("gspo", "gspo_x2")
+
+
+class RunsFailed(Exception):
+    """Some runs of a comparison ended without a result; the message tells which and why."""
+
+
+def run_comparison(plan: Plan, references: Sequence[str], jobs: int) -> Results:
+    """Carry out what is not finished yet, then write `results.json` and `results.md`."""
+    references = choose_references(references, plan)
+    commits = write_plan(plan, current_commit())
+    failures = carry_out(plan, jobs)
+    if failures:
+        reasons = "\n".join(f"  {name} {reason}" for name, reason in failures.items())
+        raise RunsFailed(
+            f"{len(failures)} of {len(plan.runs())} runs failed. There are no results without them: mend the "
+            f"cause and repeat the command, which goes on where each run was.\n{reasons}"
+        )
+    results = make_results(Outcomes.read(plan), references, _versions(plan), commits)
+    write_atomic(plan.out / "results.json", (json.dumps(asdict(results), indent=2) + "\n").encode())
+    write_atomic(plan.out / "results.md", report(results).encode())
+    return results
+
+
+def choose_references(asked: Sequence[str], plan: Plan) -> tuple[str, ...]:
+    """Those asked for; else the usual ones that take part; else the first method."""
+    for reference in asked:
+        if reference not in plan.recipes:
+            raise ValueError(f"--reference {reference}: expected one of {', '.join(plan.recipes)}")
+    usual = tuple(reference for reference in USUAL_REFERENCES if reference in plan.recipes)
+    return tuple(dict.fromkeys(asked)) or usual or (next(iter(plan.recipes)),)
+
+
+def current_commit() -> str | None:
+    """Of the checkout hacrl runs from, `-dirty` if it was changed since; None for an installed package."""
+    is_ours = _git("ls-files", Path(__file__).name)  # not of a repository that only surrounds the package
+    return _git("describe", "--always", "--dirty", "--abbrev=12") if is_ours else None
+
+
+def _git(*arguments: str) -> str | None:
+    folder = str(Path(__file__).parent)
+    try:
+        done = subprocess.run(["git", "-C", folder, *arguments], capture_output=True, text=True)  # noqa: S603, S607
+    except OSError:
+        return None
+    return done.stdout.strip() or None
+
+
+def _versions(plan: Plan) -> dict[str, str]:
+    """Of the first run's packages, as it wrote them down itself."""
+    config = json.loads(plan.runs()[0].directory.config.read_text())
+    versions: dict[str, str] = config["versions"]
+    return versions

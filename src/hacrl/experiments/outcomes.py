@@ -1,0 +1,139 @@
+"""What the finished runs of a comparison left behind, arranged for pairing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from hacrl.experiments.plan import Plan
+from hacrl.experiments.statistics import Array
+from hacrl.storage.files import read_jsonl
+
+Measure = Literal["greedy", "mean_at_k", "pass_at_k"]
+When = Literal["before", "after"]
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The summaries of all runs of a plan."""
+
+    plan: Plan
+    summaries: dict[str, list[Summary]] = field(repr=False)
+    """By method, in the order of the seeds."""
+
+    @classmethod
+    def read(cls, plan: Plan) -> Outcomes:
+        """Of a plan whose runs are all finished."""
+        return cls(
+            plan,
+            {
+                method: [
+                    json.loads(plan.run(method, seed).directory.summary.read_text()) for seed in plan.seeds
+                ]
+                for method in plan.recipes
+            },
+        )
+
+    @property
+    def first(self) -> Summary:
+        """Any run's summary: agents and tasks are the same in all."""
+        return next(iter(self.summaries.values()))[0]
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self.first["agents"])
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The task trained on first, then the others."""
+        return tuple(self.first["agents"][self.agents[0]]["after"])
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """Those that were asked for."""
+        evaluation = self.first["agents"][self.agents[0]]["after"][self.tasks[0]]
+        return tuple(measure for measure in get_args(Measure) if evaluation[measure] is not None)
+
+    @property
+    def has_before(self) -> bool:
+        """Whether the agents were measured before the first step."""
+        return bool(self.first["agents"][self.agents[0]]["before"])
+
+    def correct(self, method: str, task: str, measure: Measure, when: When = "after") -> Array:
+        """Outcomes [agent, seed, problem]; not a number where an answer could not be scored."""
+        return np.array(
+            [
+                [
+                    summary["agents"][agent][when][task]["problems"][measure]
+                    for summary in self.summaries[method]
+                ]
+                for agent in self.agents
+            ],
+            dtype=float,
+        )
+
+    def alike(self, method: str, task: str, when: When) -> Array:
+        """[seed, problem]: the share of pairs of agents that give the same greedy answer."""
+        answers = np.array(
+            [
+                [summary["agents"][agent][when][task]["problems"]["answers"] for agent in self.agents]
+                for summary in self.summaries[method]
+            ]
+        )
+        pairs = combinations(range(len(self.agents)), 2)
+        same = np.array([answers[:, one] == answers[:, other] for one, other in pairs], dtype=float)
+        return np.asarray(same.mean(axis=0))
+
+    def cost(self, method: str, key: str) -> float:
+        """Mean over seeds of a run's steps or seconds per agent, or over agents too of what they count."""
+        summaries = self.summaries[method]
+        if key in ("steps", "seconds"):
+            of_run = float(np.mean([summary[key] for summary in summaries]))
+            return of_run if key == "steps" else of_run / len(self.agents)
+        return float(np.mean([[agent[key] for agent in summary["agents"].values()] for summary in summaries]))
+
+    def retired(self) -> list[str]:
+        """Agents that stopped to take part, and why."""
+        return [
+            f"{method}, seed {seed}: {agent['retired']}"
+            for method, summaries in self.summaries.items()
+            for seed, summary in zip(self.plan.seeds, summaries, strict=True)
+            for agent in summary["agents"].values()
+            if agent["retired"]
+        ]
+
+    def curve(self, method: str, task: str, measure: Measure) -> tuple[list[int], Array]:
+        """Steps of the evaluations and the mean over agents [seed, evaluation], the last one included."""
+        points: list[dict[int, float]] = []
+        for seed, summary in zip(self.plan.seeds, self.summaries[method], strict=True):
+            keys = [f"agent/{agent}/eval/{task}/{measure}" for agent in self.agents]
+            lines = read_jsonl(self.plan.run(method, seed).directory.metrics)
+            found = {line["step"]: [line[key] for key in keys] for line in lines if keys[0] in line}
+            found[summary["steps"]] = [
+                summary["agents"][a]["after"][task][measure]["mean"] for a in self.agents
+            ]
+            points.append({step: float(np.mean(values)) for step, values in found.items()})
+        steps = sorted(points[0])
+        return steps, np.array([[values[step] for step in steps] for values in points])
+
+
+def same_problems(outcomes: Outcomes) -> None:
+    """Refuse runs that were tested on different problems: they cannot be paired."""
+    for task in outcomes.tasks:
+        asked = {
+            tuple(summary["agents"][agent]["after"][task]["problems"]["ids"])
+            for summaries in outcomes.summaries.values()
+            for summary in summaries
+            for agent in outcomes.agents
+        }
+        if len(asked) > 1:
+            raise ValueError(
+                f"the runs in {outcomes.plan.out} were tested on different problems of {task}: "
+                "the task has changed since the first of them; compare in a new --out"
+            )

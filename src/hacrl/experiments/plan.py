@@ -1,0 +1,169 @@
+"""What a comparison consists of: one recipe per method, the seeds, and where each run is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hacrl.config import Recipe, load_recipe, parse_recipe, recipe_differences
+from hacrl.config.method import ABLATION
+from hacrl.storage.files import make_directory, write_atomic
+from hacrl.storage.rundir import RunDirectory
+
+_LABEL = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """One method with one seed."""
+
+    method: str
+    seed: int
+    recipe: Recipe
+    directory: RunDirectory
+
+    @property
+    def name(self) -> str:
+        """As people and files call it."""
+        return f"{self.method}/seed_{self.seed}"
+
+    @property
+    def finished(self) -> bool:
+        """The summary is written last."""
+        return self.directory.summary.exists()
+
+    @property
+    def begun(self) -> bool:
+        """There is something to resume."""
+        return self.directory.config.exists()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The same agents, data order and seeds under every method."""
+
+    out: Path
+    recipes: Mapping[str, Recipe]
+    """By method, as the user calls it."""
+    seeds: tuple[int, ...]
+
+    def run(self, method: str, seed: int) -> PlannedRun:
+        """The run of a method with a seed."""
+        recipe = self.recipes[method].model_copy(update={"seed": seed})
+        return PlannedRun(method, seed, recipe, RunDirectory(self.out / "runs" / method / f"seed_{seed}"))
+
+    def runs(self) -> list[PlannedRun]:
+        """All runs; every method's first seed comes before anybody's second."""
+        return [self.run(method, seed) for seed in self.seeds for method in self.recipes]
+
+
+def make_plan(
+    recipe: Path,
+    overrides: Sequence[str],
+    methods: Sequence[str],
+    own_overrides: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+) -> Plan:
+    """The recipe under every method; mistakes are told before anything runs.
+
+    A method is a name that recipes know, or `LABEL=NAME` to call it otherwise; `own_overrides` are
+    `LABEL:KEY=VALUE` and change one method alone.
+    """
+    base = load_recipe(recipe, overrides)
+    names = dict(_labelled(method) for method in methods)
+    if len(names) < max(2, len(methods)):
+        raise ValueError(f"--methods: expected two or more different ones, got {','.join(methods)}")
+    own: dict[str, list[str]] = {label: [] for label in names}
+    for override in own_overrides:
+        label, colon, setting = override.partition(":")
+        if not colon or label not in own:
+            raise ValueError(f"--set {override}: expected METHOD:KEY=VALUE, METHOD one of {', '.join(own)}")
+        own[label].append(setting)
+    recipes = {
+        label: _under_method(base, name, own[label], f"{recipe} with method {label}")
+        for label, name in names.items()
+    }
+    for label, changed in recipes.items():
+        _check_comparable(base, changed, label)
+    return Plan(out, recipes, tuple(seeds))
+
+
+def _check_comparable(base: Recipe, recipe: Recipe, label: str) -> None:
+    """A method may be run with settings of its own, but on the same test of the same agents."""
+    names, own = (sorted(agent.name for agent in one.agents) for one in (base, recipe))
+    for key, same in {
+        "agents": names == own,
+        "task": base.task == recipe.task,
+        "evaluation": base.evaluation == recipe.evaluation,
+    }.items():
+        if not same:
+            raise ValueError(f"--set {label}:{key}...: {key} must be the same for all methods")
+
+
+def _labelled(method: str) -> tuple[str, str]:
+    label, _, name = method.partition("=")
+    if not _LABEL.fullmatch(label):
+        raise ValueError(
+            f"--methods: {method!r} cannot name a directory: use letters, digits, '_', '.' and '-', "
+            "or give it a label: LABEL=METHOD"
+        )
+    return label, name or label
+
+
+def _under_method(base: Recipe, name: str, overrides: Sequence[str], where: str) -> Recipe:
+    """The recipe with another method; the recipe's own settings stay with the method they were made for."""
+    values = base.resolved()
+    settings = {"name": name}
+    if name.split(ABLATION)[0] == base.method.name:
+        settings = {**values["method"], "name": name}
+        settings.pop("without", None)
+    values["method"] = settings
+    alone = {**values, "exchange": values["exchange"] | {"topology": "everybody", "hub": None}}
+    isolated = parse_recipe(alone, overrides, where)
+    return parse_recipe(values, overrides, where) if isolated.method.shares else isolated
+
+
+def write_plan(plan: Plan, commit: str | None) -> list[str]:
+    """Keep the settings in `comparison.json`; those of an earlier call must be the same.
+
+    Methods and seeds may be added. Returns the commits that runs of this comparison were made with.
+    """
+    path = plan.out / "comparison.json"
+    earlier = json.loads(path.read_text()) if path.exists() else {"recipes": {}, "commits": []}
+    now = {method: recipe.resolved() for method, recipe in plan.recipes.items()}
+    problems = [
+        f"  {method}: {difference}"
+        for method, old in earlier["recipes"].items()
+        if method in now
+        for difference in _differences(old, now[method])
+    ]
+    if problems:
+        raise ValueError(
+            f"{plan.out} holds a comparison with other settings: use another --out, or the same settings\n"
+            + "\n".join(problems)
+        )
+    commits = list(earlier["commits"])
+    if commit and commit not in commits and not all(run.finished for run in plan.runs()):
+        commits.append(commit)
+    make_directory(plan.out)
+    content = {"recipes": {**earlier["recipes"], **now}, "commits": commits}
+    write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
+    return commits
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """As for a run that is resumed, but evaluations and the number of steps must be the same too."""
+    found = recipe_differences({**old, "seed": 0}, {**new, "seed": 0})
+    found += [
+        f"evaluation.{key}: {old['evaluation'].get(key)!r} before, {new['evaluation'].get(key)!r} now"
+        for key in new["evaluation"]
+        if old["evaluation"].get(key) != new["evaluation"][key]
+    ]
+    if old["steps"] != new["steps"] and not any(line.startswith("steps:") for line in found):
+        found.append(f"steps: {old['steps']} before, {new['steps']} now")
+    return found

@@ -1,0 +1,153 @@
+"""How sure a mean over seeds and problems is, and which word a difference has earned.
+
+Every value belongs to one seed and one problem; all seeds answer the same problems. Two methods are compared
+through their differences, seed by seed and problem by problem. See `docs/compare.md` for the reasons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+"""Values in the order [seed, problem]."""
+Verdict = Literal["better", "worse", "no difference seen"]
+Key = TypeVar("Key", bound=Hashable)
+
+ALPHA = 0.05
+"""Chance of a wrong word that is accepted, for a whole family of comparisons."""
+DRAWS = 5_000
+"""Each is counted with both signs of the seeds' error."""
+LEAST_OF_CHANCE = 0.1
+"""Few seeds may be equal by luck: their variance counts at least this share of what single answers bring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean with the interval of errors that are possible at a level; 0.05 is a 95% interval."""
+
+    mean: float
+    low: float
+    high: float
+    level: float
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a comparison has found."""
+
+    interval: Estimate
+    """At the level that the correction for several comparisons left for it."""
+    p: float
+    """Of this comparison alone, uncorrected."""
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A mean and the errors it may have: draws of their size, largest first."""
+
+    mean: float
+    errors: Array
+
+    @property
+    def p(self) -> float:
+        """How often chance alone gives a mean at least this far from 0."""
+        as_far = int(np.searchsorted(-self.errors, -abs(self.mean), side="right"))
+        return (1 + as_far) / (1 + len(self.errors))
+
+    def interval(self, level: float = ALPHA) -> Estimate:
+        """The mean and the error that a share `level` of the draws exceeds. It holds 0 unless p <= level."""
+        rank = int(level * (1 + len(self.errors)))
+        if rank < 1:
+            raise ValueError(f"{len(self.errors)} draws are too few for an interval at level {level:g}")
+        half = float(self.errors[rank - 1])
+        return Estimate(self.mean, self.mean - half, self.mean + half, level)
+
+
+def measure(values: Array, *, resolution: float = 0.0, draws: int = DRAWS) -> Measured:
+    """The mean of values [seed, problem] over seeds and problems, both drawn from a larger world.
+
+    A hierarchical bootstrap: problems are resampled as they are; the level of the seeds, of which there are
+    too few to resample, is Student's t. Signs are drawn evenly, so that a - b and b - a mirror each other.
+    Values that are means already are only known up to their `resolution`: equal ones may be so by rounding.
+    """
+    seeds, problems = values.shape
+    if seeds < 2:
+        raise ValueError(f"at least 2 seeds are needed to tell a difference from chance, got {seeds}")
+    mean = float(values.mean())
+    by_seed, by_problem = values.mean(axis=1) - mean, values.mean(axis=0) - mean
+    chance = _chance_variance(values - mean - by_seed[:, None] - by_problem)
+    rounding = resolution**2 / 12 / seeds
+    seed_variance = max(by_seed.var(ddof=1) / seeds, LEAST_OF_CHANCE * chance, rounding)
+    weights, student = _resampling(seeds, problems, draws)
+    problem_error = weights @ by_problem * _without_chance(by_problem, chance)
+    seed_error = student * np.sqrt(seed_variance)
+    errors = np.abs(np.concatenate([problem_error + seed_error, problem_error - seed_error]))
+    return Measured(mean, -np.sort(-errors))
+
+
+def _chance_variance(residual: Array) -> float:
+    """Variance of the mean that comes from single answers, neither from seeds nor from problems."""
+    seeds, problems = residual.shape
+    freedom = (seeds - 1) * (problems - 1)
+    return float((residual**2).sum() / freedom / residual.size) if freedom else 0.0
+
+
+def _without_chance(by_problem: Array, chance: float) -> float:
+    """What scales problems' deviations to those of the problems alone: chance is in the seeds' already."""
+    if len(by_problem) < 2:
+        return 0.0
+    variance = float(by_problem.var(ddof=1)) / len(by_problem)
+    return float(np.sqrt(max(0.0, 1 - chance / variance))) if variance > 0 else 0.0
+
+
+@lru_cache(maxsize=2)
+def _resampling(seeds: int, problems: int, draws: int) -> tuple[Array, Array]:
+    """How much each problem counts in each draw, and Student's t; the same for all comparisons of a size."""
+    random = np.random.default_rng(0)
+    weights = random.multinomial(problems, np.full(problems, 1 / problems), size=draws) / problems
+    return weights, random.standard_t(seeds - 1, size=draws)
+
+
+def verdict_of(interval: Estimate) -> Verdict:
+    """The word that an interval of a difference allows."""
+    if interval.low > 0:
+        return "better"
+    return "worse" if interval.high < 0 else "no difference seen"
+
+
+def holm_levels(p_values: Sequence[float], alpha: float = ALPHA) -> list[float]:
+    """The level at which Holm's procedure tests each comparison of a family.
+
+    The smallest p is tested at alpha / m, the next at alpha / (m - 1) and so on; from the first that fails
+    on, all share the level at which it failed. A p is at most its level exactly when Holm rejects.
+    """
+    levels = [0.0] * len(p_values)
+    passed = 0
+    failed = False
+    for index in sorted(range(len(p_values)), key=lambda i: p_values[i]):
+        levels[index] = alpha / (len(p_values) - passed)
+        failed = failed or p_values[index] > levels[index]
+        passed += not failed
+    return levels
+
+
+def compare(
+    family: Mapping[Key, Array], *, resolution: float = 0.0, alpha: float = ALPHA
+) -> dict[Key, Difference]:
+    """All comparisons of a family: the chance that any of their words is wrong is at most alpha.
+
+    Each value is a method's outcomes minus its reference's, [seed, problem].
+    """
+    measured = {key: measure(values, resolution=resolution) for key, values in family.items()}
+    levels = holm_levels([found.p for found in measured.values()], alpha)
+    return {
+        key: Difference(found.interval(level), found.p, verdict_of(found.interval(level)))
+        for (key, found), level in zip(measured.items(), levels, strict=True)
+    }
