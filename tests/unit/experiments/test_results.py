@@ -1,0 +1,140 @@
+"""Results from runs whose outcomes are known."""
+
+import json
+
+import pytest
+
+from hacrl.experiments.comparison import choose_references, run_comparison
+from hacrl.experiments.report import report
+from hacrl.experiments.results import make_results
+from helpers_compare import finish, plan, read
+
+RIGHT, WRONG = 1.0, 0.0
+
+
+def results(planned, references=("gspo",)):
+    return make_results(read(planned), references, {"hacrl": "1"}, ["abc"])
+
+
+@pytest.fixture
+def planned(tmp_path):
+    """In both seeds hacpo solves one more of eight problems for ada and two more for bob."""
+    planned = plan(tmp_path, ["hacpo", "gspo"])
+    for seed in (0, 1):
+        finish(planned, "gspo", seed, {"ada": [RIGHT] * 4 + [WRONG] * 4, "bob": [RIGHT] * 2 + [WRONG] * 6})
+        finish(planned, "hacpo", seed, {"ada": [RIGHT] * 5 + [WRONG] * 3, "bob": [RIGHT] * 4 + [WRONG] * 4})
+    return planned
+
+
+def test_means_worst_agents_and_differences(planned):
+    [greedy] = results(planned).accuracies
+    assert {method: found.mean for method, found in greedy.mean.methods.items()} == {
+        "hacpo": 9 / 16,
+        "gspo": 6 / 16,
+    }
+    assert {method: found.mean for method, found in greedy.worst.methods.items()} == {
+        "hacpo": 0.5,
+        "gspo": 0.25,
+    }
+    assert greedy.agents["ada"]["hacpo"].mean == 5 / 8
+    assert greedy.before["mean"].mean == 0
+    [contrast] = greedy.mean.contrasts
+    assert (contrast.method, contrast.reference) == ("hacpo", "gspo")
+    assert contrast.difference.interval.mean == pytest.approx(3 / 16)
+
+
+def test_the_worst_agent_is_found_seed_by_seed(tmp_path):
+    planned = plan(tmp_path, ["hacpo", "gspo"])
+    for method in planned.recipes:
+        finish(planned, method, 0, {"ada": [RIGHT, RIGHT], "bob": [RIGHT, WRONG]})
+        finish(planned, method, 1, {"ada": [WRONG, WRONG], "bob": [RIGHT, RIGHT]})
+    [greedy] = results(planned).accuracies
+    assert greedy.worst.methods["gspo"].mean == 0.25
+
+
+def test_problems_that_a_run_could_not_score_count_for_nobody(tmp_path):
+    planned = plan(tmp_path, ["hacpo", "gspo"])
+    for seed in (0, 1):
+        finish(planned, "hacpo", seed, {"ada": [None, RIGHT, RIGHT], "bob": [RIGHT, RIGHT, WRONG]})
+        finish(planned, "gspo", seed, {"ada": [RIGHT, RIGHT, WRONG], "bob": [RIGHT, WRONG, WRONG]})
+    [greedy] = results(planned).accuracies
+    assert (greedy.problems, greedy.left_out) == (2, 1)
+    assert greedy.mean.methods["gspo"].mean == 0.25
+
+
+def test_runs_on_different_problems_are_refused(planned):
+    path = planned.run("gspo", 1).directory.summary
+    path.write_text(path.read_text().replace('"p3"', '"p33"'))
+    with pytest.raises(ValueError, match="different problems of digits"):
+        results(planned)
+
+
+def test_agents_that_answer_alike(planned):
+    alike = results(planned).alike
+    assert {method: (found["before"].mean, found["after"].mean) for method, found in alike.items()} == {
+        "hacpo": (1.0, 0.5),  # the first four problems are solved by both
+        "gspo": (1.0, 0.25),
+    }
+
+
+def test_curves_at_equal_budgets(tmp_path):
+    planned = plan(tmp_path, ["hacpo", "gspo", "gspo_x2"], evaluation={"every": 2})
+    finals = {"hacpo": 0.5, "gspo": 0.25, "gspo_x2": 0.5}
+    for seed in (0, 1):
+        for method, middle in {"hacpo": 0.3, "gspo": 0.15, "gspo_x2": 0.3}.items():
+            solved = [RIGHT] * int(8 * finals[method])
+            outcomes = {agent: solved + [WRONG] * (8 - len(solved)) for agent in ("ada", "bob")}
+            rollouts = 200 if method == "gspo_x2" else 100
+            curve = {0: 0.1, 2: middle}  # the last evaluation is in the summary
+            finish(planned, method, seed, outcomes, rollouts=rollouts, curve=curve)
+    [curves] = results(planned, ("gspo", "gspo_x2")).curves
+    assert curves.accuracy["hacpo"] == {0: 0.1, 2: 0.3, 4: 0.5}
+    assert curves.area.methods["hacpo"].mean == pytest.approx(0.3)
+    assert curves.area.methods["gspo"].mean == pytest.approx((0.1 + 2 * 0.15 + 0.25) / 4)
+    assert curves.equal_rollouts.per_agent == 100
+    at_equal = {method: found.mean for method, found in curves.equal_rollouts.table.methods.items()}
+    assert at_equal == pytest.approx({"hacpo": 0.5, "gspo": 0.25, "gspo_x2": 0.3})
+    assert curves.rollouts_to_reach["gspo"] == pytest.approx({"hacpo": 37.5, "gspo": 100, "gspo_x2": 75})
+    assert curves.rollouts_to_reach["gspo_x2"] == pytest.approx({"hacpo": 100, "gspo": None, "gspo_x2": 200})
+    words = {contrast.difference.verdict for contrast in curves.area.contrasts}
+    assert words == {"no difference seen"}, "two seeds that are equal by rounding prove nothing"
+
+
+def test_every_pair_is_compared_once(tmp_path):
+    planned = plan(tmp_path, ["hacpo", "gspo", "gspo_x2"])
+    for run in planned.runs():
+        finish(planned, run.method, run.seed, {"ada": [RIGHT, WRONG], "bob": [WRONG, RIGHT]})
+    assert choose_references((), planned) == ("gspo", "gspo_x2")
+    assert choose_references(("hacpo",), planned) == ("hacpo",)
+    with pytest.raises(ValueError, match="expected one of hacpo, gspo, gspo_x2"):
+        choose_references(("grpo",), planned)
+    [greedy] = results(planned, ("gspo", "gspo_x2")).accuracies
+    assert [(c.method, c.reference) for c in greedy.mean.contrasts] == [
+        ("hacpo", "gspo"),
+        ("gspo_x2", "gspo"),
+        ("hacpo", "gspo_x2"),
+    ]
+
+
+def test_the_report_says_what_the_numbers_say(planned):
+    text = report(results(planned))
+    assert "| hacpo | 4 | 100 | 1,000 | 2,000 | 8 | 3.0 |" in text
+    assert "2 methods with the seeds 0, 1" in text
+    assert "commit abc" in text
+    [contrast] = results(planned).accuracies[0].mean.contrasts
+    interval = contrast.difference.interval
+    row = (
+        f"| hacpo | gspo | +0.188 [{interval.low:+.3f}, {interval.high:+.3f}] {contrast.difference.verdict} |"
+    )
+    assert row in text
+
+
+def test_a_finished_comparison_only_writes_its_results(planned):
+    found = run_comparison(planned, (), jobs=2)
+    kept = json.loads((planned.out / "results.json").read_text())
+    assert kept["seeds"] == [0, 1]
+    assert kept["accuracies"][0]["mean"]["methods"]["hacpo"]["mean"] == 9 / 16
+    verdict = kept["accuracies"][0]["mean"]["contrasts"][0]["difference"]["verdict"]
+    assert verdict == found.accuracies[0].mean.contrasts[0].difference.verdict
+    assert (planned.out / "results.md").read_text() == report(found)
+    assert not any((planned.out / "logs").iterdir())
