@@ -15,6 +15,7 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from hacrl.agents.engine import Row, Tokens, head_logps, left_padded
+from hacrl.agents.grouped import use_grouped_attention
 from hacrl.agents.layout import lay_out
 
 MOST_BUCKETS = 4
@@ -77,6 +78,7 @@ class CachedDecoder:
     """Decode with the model's own cache, grown in place."""
 
     def __init__(self, model: PreTrainedModel) -> None:
+        use_grouped_attention(model)
         self._trunk = Trunk(model)
 
     def start(self, prompts: Sequence[Tokens], prompt_of_row: Tensor) -> tuple[Tensor, _CachedSession]:
@@ -136,8 +138,9 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
         return self.keys, self.values
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        super().batch_select_indices(indices)
-        self._room_keys, self._room_values = self.keys, self.values
+        # Indexing with brackets, as the class above does, would copy several times slower.
+        self.keys = self._room_keys = self.keys.index_select(0, indices)
+        self.values = self._room_values = self.values.index_select(0, indices)
 
 
 def _with_room(cached: Tensor, needed: int) -> Tensor:
