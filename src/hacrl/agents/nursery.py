@@ -13,8 +13,6 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -32,9 +30,9 @@ from transformers import (
     Qwen3Config,
     Qwen3ForCausalLM,
 )
-from transformers.utils import logging as transformers_logging
 
 from hacrl.agents.errors import AgentError
+from hacrl.agents.loading import no_progress_bar
 from hacrl.agents.nursery_tokenizers import Cut, make_tokenizer
 from hacrl.agents.nursery_training import EVENLY, Stage, reproducible, train
 
@@ -138,7 +136,7 @@ def _bring_up(agent: BaseAgent, label: str) -> tuple[PreTrainedModel, PreTrained
     """Run the last stage of a recipe on top of the cached result of the earlier ones."""
     *earlier, last = agent.stages
     tokenizer = make_tokenizer(agent.body.cut)
-    with reproducible(), _quiet():
+    with reproducible(), no_progress_bar():
         if earlier:
             parent = _cached(replace(agent, stages=tuple(earlier)), label)
             model = AutoModelForCausalLM.from_pretrained(parent)
@@ -192,7 +190,7 @@ def _publish(
     directory.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=directory.parent))
     try:
-        with _quiet():
+        with no_progress_bar():
             model.save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
         (unfinished / "nursery.json").write_text(json.dumps(asdict(agent), indent=2) + "\n")
@@ -202,18 +200,6 @@ def _publish(
             raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without transformers' own progress bars: a bar for 24 tensors of a tiny model says nothing."""
-    enabled = transformers_logging.is_progress_bar_enabled()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if enabled:
-            transformers_logging.enable_progress_bar()
 
 
 if __name__ == "__main__":

@@ -105,15 +105,10 @@ class _Stopwatch:
 
 
 def _make_agent(directory: Path, seed: int) -> Path:
-    size, tokenizer = SIZES["S"], make_tokenizer("digit-pairs" if seed % 2 else "characters")
+    tokenizer = make_tokenizer("digit-pairs" if seed % 2 else "characters")
     config = Qwen3Config(
         vocab_size=len(tokenizer),
-        hidden_size=size.hidden,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.kv_heads,
-        head_dim=size.head_dim,
-        intermediate_size=size.intermediate,
+        **SIZES["S"].shape,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
     )

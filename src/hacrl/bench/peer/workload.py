@@ -47,6 +47,18 @@ class Size:
         """Width of the MLP."""
         return 3 * self.hidden
 
+    @property
+    def shape(self) -> dict[str, int]:
+        """The model as transformers' configurations name it, but for the vocabulary."""
+        return {
+            "hidden_size": self.hidden,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.head_dim,
+            "intermediate_size": self.intermediate,
+        }
+
 
 SIZES = {
     "S": Size(hidden=128, layers=4, heads=4, vocab=64),
@@ -105,12 +117,7 @@ def make_model(work: Workload) -> PreTrainedModel:
     config = AutoConfig.for_model(
         work.arch,
         vocab_size=size.vocab,
-        hidden_size=size.hidden,
-        num_hidden_layers=size.layers,
-        num_attention_heads=size.heads,
-        num_key_value_heads=size.kv_heads,
-        head_dim=size.head_dim,
-        intermediate_size=size.intermediate,
+        **size.shape,
         max_position_embeddings=8192,
         initializer_range=size.hidden**-0.5,
         tie_word_embeddings=True,
