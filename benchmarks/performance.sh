@@ -22,6 +22,8 @@ measure --peer trl --size M --max-new 64
 measure --peer trl --size S --arch llama
 measure --peer trl --size M --replay
 measure --scaling
+measure --steps
+measure --verifiers
 
 head=$(sed "/^$marker\$/q" "$page")
 { printf '%s\n' "$head"; cat "$tables"; } >"$page.new"
