@@ -11,8 +11,6 @@ import time
 from collections import deque
 from pathlib import Path
 
-from rich.console import Console
-
 from hacrl.experiments.plan import Plan, PlannedRun
 from hacrl.experiments.progress import Progress
 from hacrl.storage.files import make_directory
@@ -30,7 +28,7 @@ class Interrupted(Exception):
         self.signal = signal
 
 
-def carry_out(plan: Plan, jobs: int, console: Console | None = None) -> dict[str, str]:
+def carry_out(plan: Plan, jobs: int) -> dict[str, str]:
     """Begin or resume every unfinished run, at most `jobs` at once; returns what failed, with the reasons.
 
     A run that fails does not end the others. Raises `Interrupted` after Ctrl-C or SIGTERM.
@@ -39,7 +37,7 @@ def carry_out(plan: Plan, jobs: int, console: Console | None = None) -> dict[str
     make_directory(plan.out / "logs")
     children: list[Child] = []
     failures: dict[str, str] = {}
-    progress = Progress(plan, console)
+    progress = Progress(plan)
     try:
         with stop_requests() as stop:
             while waiting or children:

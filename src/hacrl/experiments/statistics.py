@@ -122,31 +122,29 @@ def verdict_of(interval: Estimate) -> Verdict:
     return "worse" if interval.high < 0 else "no difference seen"
 
 
-def holm_levels(p_values: Sequence[float], alpha: float = ALPHA) -> list[float]:
+def holm_levels(p_values: Sequence[float]) -> list[float]:
     """The level at which Holm's procedure tests each comparison of a family.
 
-    The smallest p is tested at alpha / m, the next at alpha / (m - 1) and so on; from the first that fails
+    The smallest p is tested at ALPHA / m, the next at ALPHA / (m - 1) and so on; from the first that fails
     on, all share the level at which it failed. A p is at most its level exactly when Holm rejects.
     """
     levels = [0.0] * len(p_values)
     passed = 0
     failed = False
     for index in sorted(range(len(p_values)), key=lambda i: p_values[i]):
-        levels[index] = alpha / (len(p_values) - passed)
+        levels[index] = ALPHA / (len(p_values) - passed)
         failed = failed or p_values[index] > levels[index]
         passed += not failed
     return levels
 
 
-def compare(
-    family: Mapping[Key, Array], *, resolution: float = 0.0, alpha: float = ALPHA
-) -> dict[Key, Difference]:
-    """All comparisons of a family: the chance that any of their words is wrong is at most alpha.
+def compare(family: Mapping[Key, Array], *, resolution: float = 0.0) -> dict[Key, Difference]:
+    """All comparisons of a family: the chance that any of their words is wrong is at most `ALPHA`.
 
     Each value is a method's outcomes minus its reference's, [seed, problem].
     """
     measured = {key: measure(values, resolution=resolution) for key, values in family.items()}
-    levels = holm_levels([found.p for found in measured.values()], alpha)
+    levels = holm_levels([found.p for found in measured.values()])
     return {
         key: Difference(found.interval(level), found.p, verdict_of(found.interval(level)))
         for (key, found), level in zip(measured.items(), levels, strict=True)
