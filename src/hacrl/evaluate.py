@@ -32,18 +32,12 @@ class Share:
 class Problems:
     """The outcome of every problem in the order of the prompts; None where nothing could be scored."""
 
-    ids: tuple[str, ...]
-    answers: tuple[str, ...]
+    ids: list[str]
+    answers: list[str]
     """Digests of the greedy answers: equal answers have equal digests."""
-    greedy: tuple[float | None, ...]
-    mean_at_k: tuple[float | None, ...] | None
-    pass_at_k: tuple[float | None, ...] | None
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Problems:
-        """Back from plain JSON values."""
-        columns: dict[str, Any] = {key: column and tuple(column) for key, column in values.items()}
-        return cls(**columns)
+    greedy: list[float | None]
+    mean_at_k: list[float | None] | None
+    pass_at_k: list[float | None] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +68,7 @@ class Evaluation:
             greedy_by_kind={kind: Share(**share) for kind, share in values["greedy_by_kind"].items()},
             samples=values["samples"],
             unscorable=values["unscorable"],
-            problems=Problems.from_dict(values["problems"]),
+            problems=Problems(**values["problems"]),
             **shares,
         )
 
@@ -86,11 +80,11 @@ def evaluate(
     greedy, answers = _scores(agent, prompts, rewarder, replace(sampling, greedy=True), 1, seed)
     drawn, _ = _scores(agent, prompts, rewarder, sampling, samples, seed) if samples else ([], [])
     problems = Problems(
-        ids=tuple(prompt.id for prompt in prompts),
-        answers=tuple(_digest(answer) for answer in answers),
-        greedy=tuple(rewards[0] if rewards else None for rewards in greedy),
-        mean_at_k=tuple(sum(r) / len(r) if r else None for r in drawn) if samples else None,
-        pass_at_k=tuple(max(r, default=None) for r in drawn) if samples else None,
+        ids=[prompt.id for prompt in prompts],
+        answers=[_digest(answer) for answer in answers],
+        greedy=[rewards[0] if rewards else None for rewards in greedy],
+        mean_at_k=[sum(r) / len(r) if r else None for r in drawn] if samples else None,
+        pass_at_k=[max(r, default=None) for r in drawn] if samples else None,
     )
     by_kind: dict[str, list[float | None]] = defaultdict(list)
     for prompt, outcome in zip(prompts, problems.greedy, strict=True):

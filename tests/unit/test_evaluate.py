@@ -41,10 +41,10 @@ def result():
 
 
 def test_problems_and_shares_agree(result):
-    assert result.problems.ids == ("p0", "p1", "p2", "p3")
-    assert result.problems.greedy == (1.0, 0.0, None, 1.0)
-    assert result.problems.mean_at_k == (0.5, 0.0, 1.0, None)
-    assert result.problems.pass_at_k == (1.0, 0.0, 1.0, None)
+    assert result.problems.ids == ["p0", "p1", "p2", "p3"]
+    assert result.problems.greedy == [1.0, 0.0, None, 1.0]
+    assert result.problems.mean_at_k == [0.5, 0.0, 1.0, None]
+    assert result.problems.pass_at_k == [1.0, 0.0, 1.0, None]
     assert result.greedy == share([1.0, 0.0, 1.0])
     assert result.greedy_by_kind == {"even": share([1.0]), "odd": share([0.0, 1.0])}
     assert result.mean_at_k == share([0.5, 0.0, 1.0])
@@ -58,4 +58,6 @@ def test_equal_answers_have_equal_digests(result):
 
 
 def test_an_evaluation_survives_json(result):
-    assert Evaluation.from_dict(json.loads(json.dumps(result.as_dict()))) == result
+    values = json.loads(json.dumps(result.as_dict()))
+    assert values == result.as_dict()
+    assert Evaluation.from_dict(values) == result
