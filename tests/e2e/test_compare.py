@@ -130,7 +130,7 @@ def test_a_comparison_stopped_and_killed_repeats_nothing_and_ends_the_same(recip
 @pytest.mark.slow
 def test_a_run_that_fails_does_not_end_the_others(recipe_file, tmp_path):
     """The broken method's runs fail in the child processes; the other method's next run still happens."""
-    broken = ["broken:agents.bob.model=/nowhere/at/all"]
+    broken = ["broken:agents.bob.device=cuda:99"]
     plan = planned(recipe_file, tmp_path / "out", ["broken=gspo", "gspo"], broken)
     sound = plan.run("gspo", 0)
     run(sound.recipe, sound.directory.path, reward_funcs=None)
@@ -138,7 +138,7 @@ def test_a_run_that_fails_does_not_end_the_others(recipe_file, tmp_path):
     told = CliRunner().invoke(app, ["compare", str(recipe_file), "--out", str(plan.out), *options])
     assert told.exit_code == 1
     assert "2 of 4 runs failed" in told.stderr
-    assert "/nowhere/at/all" in told.stderr
+    assert f"the end of {plan.out / 'logs' / 'broken-seed_1.log'}" in told.stderr
     assert "Traceback" not in told.stderr
     assert plan.run("gspo", 1).finished
     assert not (plan.out / "results.json").exists()

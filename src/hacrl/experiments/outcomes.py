@@ -99,7 +99,7 @@ class Outcomes:
         return float(np.mean([[agent[key] for agent in summary["agents"].values()] for summary in summaries]))
 
     def retired(self) -> list[str]:
-        """Agents that stopped to take part, and why."""
+        """Agents that stopped taking part, and why."""
         return [
             f"{method}, seed {seed}: {agent['retired']}"
             for method, summaries in self.summaries.items()

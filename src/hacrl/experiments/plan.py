@@ -95,9 +95,9 @@ def make_plan(
 
 def _check_comparable(base: Recipe, recipe: Recipe, label: str) -> None:
     """A method may be run with settings of its own, but on the same test of the same agents."""
-    names, own = (sorted(agent.name for agent in one.agents) for one in (base, recipe))
+    agents, own = (sorted((agent.name, agent.model) for agent in one.agents) for one in (base, recipe))
     for key, same in {
-        "agents": names == own,
+        "agents": agents == own,
         "task": base.task == recipe.task,
         "evaluation": base.evaluation == recipe.evaluation,
     }.items():

@@ -38,7 +38,7 @@ def _heading(results: Results) -> Iterator[str]:
         f"- agents: {', '.join(results.agents)}",
         f"- {results.runs} runs: {len(results.methods)} methods with the seeds {seeds}",
         f"- commit {', '.join(results.commits) or 'unknown'}; {versions}",
-        *(f"- an agent stopped to take part: {retired}" for retired in results.retired),
+        *(f"- an agent stopped taking part: {retired}" for retired in results.retired),
     ]
     yield "\n".join(lines)
     yield READING

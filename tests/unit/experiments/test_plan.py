@@ -72,6 +72,7 @@ def test_methods_that_share_nothing_drop_the_topology(tmp_path):
         ({"methods": "gspo,../x=hacpo"}, "cannot name a directory"),
         ({"own": ["grpo:steps=3"]}, "METHOD one of hacpo, gspo"),
         ({"own": ["steps=3"]}, "METHOD:KEY=VALUE"),
+        ({"own": ["gspo:agents.ada.model=other"]}, "agents must be the same"),
         ({"own": ["gspo:task=sort"]}, "task must be the same"),
         ({"own": ["gspo:evaluation.prompts=3"]}, "evaluation must be the same"),
     ],
