@@ -25,7 +25,6 @@ measure --scaling
 measure --steps
 measure --verifiers
 
-head=$(sed "/^$marker\$/q" "$page")
-{ printf '%s\n' "$head"; cat "$tables"; } >"$page.new"
+{ awk -v marker="$marker" '{ print } $0 == marker { exit }' "$page"; cat "$tables"; } >"$page.new"
 mv "$page.new" "$page"
 rm "$tables"
