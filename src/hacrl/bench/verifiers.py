@@ -9,12 +9,12 @@ from hacrl.rewards import Limits, Reward, Rewarder
 from hacrl.types import Prompt
 
 EXACT_ANSWERS = 50_000
-MATH_QUESTIONS = 80
+MATH_ANSWERS = 320
 GROUP = 8
-"""Answers to one question, each written differently, as in a training step."""
+"""Answers to one question in a training step, each written differently: its reference is read only once."""
 _FORMULAS = (
     (r"\frac{{\sqrt{{{n}}}}}{{{n}}}", r"\frac{{{k}}}{{{k}\sqrt{{{n}}}}}"),
-    (r"{n}x + {n}", r"\frac{{{kn}(x + 1)}}{{{k}}}"),
+    (r"{n}x^2 + {n}", r"\frac{{{kn}(x^2 + 1)}}{{{k}}}"),
     (r"\frac{{{n}\pi}}{{7}}", r"{kn} \cdot \frac{{\pi}}{{7 \cdot {k}}}"),
     (r"{n} + 2i", r"\frac{{{kn} + 2 \cdot {k}i}}{{{k}}}"),
 )
@@ -25,7 +25,12 @@ def run() -> Table:
     """Time exact matches in this process, and warm math-verify comparisons in a pool of two workers."""
     figures = (
         ("exact matches", exact_rate(EXACT_ANSWERS), 20_000),
-        ("math-verify comparisons, warm", math_rate(MATH_QUESTIONS), 200),
+        ("math-verify comparisons, warm, every reference new", math_rate(MATH_ANSWERS, group=1), 200),
+        (
+            f"math-verify comparisons, warm, {GROUP} answers to each",
+            math_rate(MATH_ANSWERS, group=GROUP),
+            200,
+        ),
     )
     rows = [(name, f"{rate:,.0f}", f"{target:,}") for name, rate, target in figures]
     return Table("Verifiers", ("", "per second", "target on two cores"), rows)
@@ -38,18 +43,19 @@ def exact_rate(count: int) -> float:
         return _rate(rewarder, golds, golds)
 
 
-def math_rate(questions: int) -> float:
-    """Comparisons of formulas per second, after a first round that warms up everything."""
+def math_rate(answers: int, group: int) -> float:
+    """Comparisons of formulas per second, `group` answers to each, after a round that warms everything up."""
+    questions = answers // group
     with Rewarder([Reward("math")], limits=Limits(calls=10**9), workers=2) as rewarder:
-        _rate(rewarder, *_formulas(range(2, 2 + questions)))
-        return _rate(rewarder, *_formulas(range(2 + questions, 2 + 2 * questions)))
+        _rate(rewarder, *_formulas(range(2, 2 + questions), group))
+        return _rate(rewarder, *_formulas(range(2 + questions, 2 + 2 * questions), group))
 
 
-def _formulas(numbers: range) -> tuple[list[str], list[str]]:
+def _formulas(numbers: range, group: int) -> tuple[list[str], list[str]]:
     golds, responses = [], []
     for n in numbers:
         gold, answer = _FORMULAS[n % len(_FORMULAS)]
-        for k in range(2, 2 + GROUP):
+        for k in range(2, 2 + group):
             golds.append(gold.format(n=n))
             responses.append(rf"The answer is \boxed{{{answer.format(n=n, k=k, kn=k * n)}}}.")
     return golds, responses
