@@ -7,12 +7,16 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import Sampling
 from hacrl.rewards import Rewarder
 from hacrl.types import Prompt
+
+Measure = Literal["greedy", "mean_at_k", "pass_at_k"]
+MEASURES: tuple[Measure, ...] = get_args(Measure)
+"""The shares of an `Evaluation`, by the names of its fields."""
 
 Z_95 = 1.959963984540054
 """Normal quantile of a two-sided 95% interval."""
@@ -71,6 +75,11 @@ class Evaluation:
             problems=Problems(**values["problems"]),
             **shares,
         )
+
+
+def measure_name(measure: str, samples: int) -> str:
+    """As people call it: greedy, mean@4, pass@4."""
+    return measure.replace("_at_k", f"@{samples}")
 
 
 def evaluate(

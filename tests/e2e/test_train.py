@@ -13,6 +13,7 @@ import torch
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import Sampling
 from hacrl.config import RecipeError
+from hacrl.evaluate import evaluate
 from hacrl.storage.files import StorageError
 from hacrl.tasks import load
 from hacrl.training.run import Stopped
@@ -55,6 +56,25 @@ def test_a_stopped_and_resumed_run_is_bit_identical(agents, tmp_path):
     assert not (tmp_path / "stopped" / "summary.json").exists()
     run(settings, tmp_path / "stopped", resume=True)
     assert outcome(tmp_path / "stopped") == outcome(tmp_path / "whole")
+
+
+def test_every_evaluation_is_made_once(agents, tmp_path, monkeypatch):
+    """Also the one that is due at the last step, which is the one after training."""
+    calls = []
+
+    def counted(agent, *arguments):
+        calls.append(agent.name)
+        return evaluate(agent, *arguments)
+
+    monkeypatch.setattr("hacrl.training.run.evaluate", counted)
+    summary = run(recipe(pair(agents), steps=2, evaluation={"prompts": 6, "every": 1}), tmp_path / "run")
+    assert calls == ["ada", "bob"] * 3
+    last = metrics(tmp_path / "run")[-1]
+    for name in pair(agents):
+        assert (
+            last[f"agent/{name}/eval/digits/greedy"]
+            == summary["agents"][name]["after"]["digits"]["greedy"]["mean"]
+        )
 
 
 def test_one_agent_under_hacpo_is_gspo(agents, tmp_path):

@@ -48,6 +48,7 @@ def comparison(alone: Mapping[str, Any], together: Mapping[str, Any]) -> Table:
     from rich.table import Table
 
     from hacrl.cli.tables import interval
+    from hacrl.evaluate import MEASURES, measure_name
 
     table = Table(title="Accuracy on test problems", title_justify="left")
     for heading in (
@@ -60,11 +61,11 @@ def comparison(alone: Mapping[str, Any], together: Mapping[str, Any]) -> Table:
         table.add_column(heading, justify="left" if heading in ("agent", "measure") else "right")
     for name, agent in together["agents"].items():
         for task, after in agent["after"].items():
-            for measure in ("greedy", "mean_at_k", "pass_at_k"):
+            for measure in MEASURES:
                 if after[measure] is not None:
                     table.add_row(
                         name,
-                        measure.replace("_at_k", f"@{after['samples']}"),
+                        measure_name(measure, after["samples"]),
                         interval(agent["before"][task][measure]),
                         interval(alone["agents"][name]["after"][task][measure]),
                         interval(after[measure]),

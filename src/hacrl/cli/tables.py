@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from hacrl.evaluate import Evaluation, Share
+from hacrl.evaluate import MEASURES, Evaluation, Share, measure_name
 
 
 def summary_table(summary: Mapping[str, Any]) -> Table:
@@ -22,10 +22,10 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         several = len(agent["after"]) > 1
         for task, after in agent["after"].items():
             before = agent["before"].get(task)
-            for measure in ("greedy", "mean_at_k", "pass_at_k"):
+            for measure in MEASURES:
                 if after[measure] is None:
                     continue
-                label = measure.replace("_at_k", f"@{after['samples']}")
+                label = measure_name(measure, after["samples"])
                 table.add_row(
                     name,
                     f"{task}: {label}" if several else label,

@@ -26,10 +26,11 @@ def verify(
     """Score a file of answers with a verifier; print accuracy and, by cause, what could not be scored."""
     from rich.console import Console
 
+    from hacrl.cli.errors import user_errors
     from hacrl.rewards.offline import read_rows, score_rows, summarise, write_json, write_rows
     from hacrl.rewards.verifiers import get_verifier
 
-    try:
+    with user_errors():
         column = gold or get_verifier(verifier).gold
         rows = read_rows(file, column, response)
         scores = score_rows(rows, verifier, column, response, deadline, workers)
@@ -38,9 +39,6 @@ def verify(
             write_rows(out, rows, scores)
         if json_file:
             write_json(json_file, summary)
-    except (ValueError, OSError) as error:
-        typer.echo(f"error: {error}", err=True)
-        raise typer.Exit(2) from None
     Console().print(_table(summary))
 
 

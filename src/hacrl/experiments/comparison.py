@@ -13,7 +13,7 @@ from hacrl.experiments.plan import Plan, write_plan
 from hacrl.experiments.processes import carry_out
 from hacrl.experiments.report import report
 from hacrl.experiments.results import Results, make_results
-from hacrl.storage.files import write_atomic
+from hacrl.storage.files import write_atomic, write_json
 
 USUAL_REFERENCES = ("gspo", "gspo_x2")
 
@@ -34,7 +34,7 @@ def run_comparison(plan: Plan, references: Sequence[str], jobs: int) -> Results:
             f"cause and repeat the command, which goes on where each run was.\n{reasons}"
         )
     results = make_results(Outcomes.read(plan), references, _versions(plan), commits)
-    write_atomic(plan.out / "results.json", (json.dumps(asdict(results), indent=2) + "\n").encode())
+    write_json(plan.out / "results.json", asdict(results))
     write_atomic(plan.out / "results.md", report(results).encode())
     return results
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hacrl.experiments.outcomes import Measure, Outcomes
+from hacrl.evaluate import Measure
+from hacrl.experiments.outcomes import Outcomes
 from hacrl.experiments.statistics import Array
 from hacrl.experiments.tables import Table, tabulate
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
+from hacrl.evaluate import MEASURES, Measure
 from hacrl.experiments.plan import Plan
 from hacrl.experiments.statistics import Array
 from hacrl.storage.files import read_jsonl
 
-Measure = Literal["greedy", "mean_at_k", "pass_at_k"]
 When = Literal["before", "after"]
 Summary = dict[str, Any]
 
@@ -58,7 +58,7 @@ class Outcomes:
     def measures(self) -> tuple[Measure, ...]:
         """Those that were asked for."""
         evaluation = self.first["agents"][self.agents[0]]["after"][self.tasks[0]]
-        return tuple(measure for measure in get_args(Measure) if evaluation[measure] is not None)
+        return tuple(measure for measure in MEASURES if evaluation[measure] is not None)
 
     @property
     def has_before(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 from hacrl.config import Recipe, load_recipe, parse_recipe, recipe_differences
 from hacrl.config.method import ABLATION
-from hacrl.storage.files import make_directory, write_atomic
+from hacrl.storage.files import make_directory, write_json
 from hacrl.storage.rundir import RunDirectory
 
 _LABEL = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
@@ -152,7 +152,7 @@ def write_plan(plan: Plan, commit: str | None) -> list[str]:
         commits.append(commit)
     make_directory(plan.out)
     content = {"recipes": {**earlier["recipes"], **now}, "commits": commits}
-    write_atomic(path, (json.dumps(content, indent=2) + "\n").encode())
+    write_json(path, content)
     return commits
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from hacrl.evaluate import measure_name
 from hacrl.experiments.curves import Curves
 from hacrl.experiments.results import COSTS, Accuracy, Results
 from hacrl.experiments.statistics import Difference, Estimate
@@ -117,7 +118,7 @@ def _alike(results: Results) -> Iterator[str]:
 
 
 def _name(results: Results, measure: str) -> str:
-    return {"greedy": "Greedy accuracy"}.get(measure, measure.replace("_at_k", f"@{results.samples}"))
+    return {"greedy": "Greedy accuracy"}.get(measure, measure_name(measure, results.samples))
 
 
 def _shown(estimate: Estimate) -> str:

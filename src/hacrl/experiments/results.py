@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hacrl.evaluate import Measure
 from hacrl.experiments.curves import Curves, draw_curves
-from hacrl.experiments.outcomes import Measure, Outcomes, When, same_problems
+from hacrl.experiments.outcomes import Outcomes, When, same_problems
 from hacrl.experiments.statistics import Array, Estimate, measure
 from hacrl.experiments.tables import Table, tabulate, within_range
 

@@ -89,6 +89,11 @@ def _write_synced(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def write_json(path: Path, value: Any) -> None:
+    """Replace a JSON file, written for people too; as `write_atomic`."""
+    write_atomic(path, (json.dumps(value, indent=2) + "\n").encode())
+
+
 def digest(path: Path) -> str:
     """SHA-256 of a file, as `sha256sum` prints it."""
     with naming(path, "read"), path.open("rb") as file:

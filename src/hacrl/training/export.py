@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from hacrl.evaluate import MEASURES
 from hacrl.training.team import Member, Team
 
 CARD = "README.md"
@@ -26,7 +27,7 @@ def export_agents(team: Team, directory: Path, summary: dict[str, Any]) -> None:
 def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
     """How the agent was trained, with whom, and what was measured."""
     recipe = team.recipe
-    agent = next(agent for agent in recipe.agents if agent.name == member.name)
+    agent = recipe.agent(member.name)
     peers = team.topology[member.name]
     measured = summary["agents"][member.name]
     lines = [
@@ -65,7 +66,7 @@ def _results(measured: dict[str, Any]) -> list[str]:
     lines = ["| task | measure | before | after | problems |", "|---|---|---|---|---|"]
     for task, after in measured["after"].items():
         before = measured["before"].get(task)
-        for measure in ("greedy", "mean_at_k", "pass_at_k"):
+        for measure in MEASURES:
             if after[measure] is not None:
                 shown = [_interval(values[measure]) if values else "-" for values in (before, after)]
                 lines.append(f"| {task} | {measure} | {' | '.join(shown)} | {after[measure]['problems']} |")

@@ -88,7 +88,7 @@ class Run:
                     self._save(background=False)
                     raise Stopped(progress.step, stop.signal)
         self._store.wait()
-        progress.after = self._evaluate()
+        progress.after = progress.after or self._evaluate()
 
     def close(self) -> None:
         """Let go of files, threads and processes."""
@@ -105,7 +105,7 @@ class Run:
         if checkpoint is not None:
             self._load(checkpoint)
         step = self.progress.step
-        truncate_jsonl(self.directory.metrics, lambda line: 0 < step >= line["step"])
+        truncate_jsonl(self.directory.metrics, lambda line: step > 0 and line["step"] <= step)
         for path in self.directory.trajectories.glob("step_*.jsonl"):
             if int(path.stem.removeprefix("step_")) > step:
                 path.unlink()
@@ -119,6 +119,8 @@ class Run:
         if recipe.evaluation.every and record.step % recipe.evaluation.every == 0:
             evaluations = self._evaluate()
             metrics |= _as_metrics(evaluations)
+            if record.step == recipe.steps:
+                self.progress.after = evaluations
         if recipe.logging.trajectories:
             write_step(self.directory.path, record.step, record.trajectories)
         for message in self._alerts.observe(self.team, record):

@@ -12,7 +12,7 @@ from hacrl.agents.learner import UpdateReport
 from hacrl.algorithm import effective_sample_size, ratio_quantiles, window_shares
 from hacrl.algorithm.diagnostics import peer_weights
 from hacrl.algorithm.methods import HacpoObjective
-from hacrl.algorithm.ratio import HacpoParams
+from hacrl.algorithm.ratio import HacpoParams, bounded
 from hacrl.training.team import Team
 from hacrl.training.train import StepRecord
 from hacrl.types import TrainingRow, Trajectory
@@ -94,7 +94,7 @@ def _peer_rows(
                 row.length_scale * (report.mean_logps[i] - row.source_mean_logp)
                 for i, row in zip(chosen, rows, strict=True)
             ]
-            yield update, rows, torch.tensor(log_ratio, dtype=torch.float64).clamp(-20, 20).exp()
+            yield update, rows, bounded(torch.tensor(log_ratio, dtype=torch.float64)).exp()
 
 
 def _pair(

@@ -34,7 +34,7 @@ class StepRecord:
     fingerprints: dict[str, str] = field(default_factory=dict)
     """Of every agent's weights when it sampled."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Agents whose update was given up in this step, and why; their weights are as before it."""
+    """Agents whose updates were given up in this step, and why; the weights are as before the failed one."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Time by phase: `sample/<agent>`, `verify`, `exchange`, `update/<agent>`."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any
 
 from hacrl.config import Recipe, load_recipe, parse_recipe
 from hacrl.rewards import RewardFunction
-from hacrl.storage.files import write_atomic
+from hacrl.storage.files import write_json
 from hacrl.storage.rundir import RunDirectory
 from hacrl.tasks import Task, from_rows
 from hacrl.training.display import Display, make_display
@@ -48,11 +47,11 @@ def train(
             if resume:
                 run.restore()
             else:
-                _write_json(directory.config, {"recipe": recipe.resolved(), "versions": versions()})
+                write_json(directory.config, {"recipe": recipe.resolved(), "versions": versions()})
             run.train()
             summary = summarise(run)
             export_agents(team, directory.agents, summary)
-            _write_json(directory.summary, summary)
+            write_json(directory.summary, summary)
         finally:
             run.close()
     return summary
@@ -106,7 +105,7 @@ def summarise(run: Run) -> dict[str, Any]:
     progress, recipe = run.progress, run.team.recipe
     agents = {
         member.name: {
-            "model": next(agent.model for agent in recipe.agents if agent.name == member.name),
+            "model": recipe.agent(member.name).model,
             "before": {task: value.as_dict() for task, value in progress.before.get(member.name, {}).items()},
             "after": {task: value.as_dict() for task, value in progress.after[member.name].items()},
             **{
@@ -130,7 +129,3 @@ def versions() -> dict[str, str]:
     """What the run was made with."""
     packages = ("hacrl", "torch", "transformers", "tokenizers", "safetensors")
     return {"python": platform.python_version(), **{package: version(package) for package in packages}}
-
-
-def _write_json(path: Path, value: object) -> None:
-    write_atomic(path, (json.dumps(value, indent=2) + "\n").encode())
