@@ -1,13 +1,15 @@
-"""What peers' data is worth to a learner, as pure functions of ratios and weights."""
+"""What peers' data is worth to a learner, and how good a baseline is: pure functions of small tensors."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from hacrl.algorithm.batch import Objective, SourceData
 from hacrl.algorithm.checks import check_finite, check_shapes
 from hacrl.algorithm.ratio import HacpoParams, window_lower
 
@@ -52,3 +54,79 @@ def ratio_quantiles(ratio: Tensor, levels: Sequence[float] = (0.05, 0.25, 0.5, 0
     check_shapes(ratio=(ratio, "s"))
     at = torch.tensor(levels, dtype=torch.float64)
     return ratio.double().quantile(at) if len(ratio) else torch.full_like(at, torch.nan)
+
+
+def gradient_factors(objective: Objective, mean_logps: Tensor, data: SourceData, update: int) -> Tensor:
+    """What each response's mean log-prob is pushed up with `[s]`: weight times advantage, 0 for a dead one.
+
+    Exact for objectives of the sequence ratio: a response is taken as one token of its mean log-prob.
+    """
+    check_shapes(mean_logps=(mean_logps, "s"), advantage=(data.advantage, "s"))
+    with torch.enable_grad():
+        logps = mean_logps[:, None].detach().clone().requires_grad_()
+        losses = objective(logps, torch.ones_like(logps, dtype=torch.bool), data, update)
+        if not losses.requires_grad:
+            return torch.zeros_like(mean_logps)
+        (gradient,) = torch.autograd.grad(-losses.sum(), logps)
+    return gradient[:, 0]
+
+
+def largest_advantage(answers: int, rewards: Tensor, reward_max: float = 1.0) -> float:
+    """The largest |A| that `answers` to a prompt can give when rewards take only the two values seen.
+
+    One answer that differs from all others has the smallest spread, range / sqrt(answers), and the baseline
+    lies in [0, reward_max]. With more than two values the spread can be as small as it likes: infinity.
+    """
+    values = sorted(set(rewards.flatten().tolist()))
+    if len(values) > 2:
+        return math.inf
+    if len(values) < 2:
+        return 0.0
+    lowest, highest = map(float, values)
+    furthest = max(highest, reward_max) - min(lowest, 0.0)
+    return math.sqrt(answers) * furthest / (highest - lowest)
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorError:
+    """How far an estimate of the expected reward is from the truth."""
+
+    bias: float
+    """Mean over prompts."""
+    bias_error: float
+    """Standard error of the bias over prompts."""
+    systematic: float
+    """Root mean square over prompts of each prompt's own bias: what more answers would not take away."""
+    rmse: float
+    """Root mean square error of one estimate for one prompt: systematic part and noise together."""
+
+
+def estimator_error(estimates: Tensor, truth: Tensor, truth_variance: Tensor) -> EstimatorError:
+    """`estimates[r, b]` of repeated draws against `truth[b]`, a mean with variance `truth_variance[b]` itself.
+
+    The truth must come from other samples than the estimates; what its own noise adds to the squares is
+    taken off.
+    """
+    check_shapes(estimates=(estimates, "rb"), truth=(truth, "b"), truth_variance=(truth_variance, "b"))
+    draws, prompts = estimates.shape
+    if draws < 2 or prompts < 2:
+        raise ValueError(f"estimates: expected at least 2 draws of 2 prompts, got {draws} of {prompts}")
+    off = (estimates - truth).double()
+    mean_off = off.mean(0)
+    noise = float(truth_variance.mean())
+    squares = float(off.square().mean()) - noise
+    systematic = float((mean_off.square() - off.var(0) / draws).mean()) - noise
+    return EstimatorError(
+        bias=float(off.mean()),
+        bias_error=float(mean_off.std()) / math.sqrt(prompts),
+        systematic=math.sqrt(max(0.0, systematic)),
+        rmse=math.sqrt(max(0.0, squares)),
+    )
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    """Cosine of the angle between two vectors `[p]`; NaN when one of them is zero."""
+    check_shapes(a=(a, "p"), b=(b, "p"))
+    a, b = a.double(), b.double()
+    norms = a.norm() * b.norm()
+    return float(a @ b / norms) if norms > 0 else math.nan

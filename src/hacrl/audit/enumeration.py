@@ -1,0 +1,215 @@
+"""Every response of a toy vocabulary: the true policy gradient against what a method expects to do.
+
+Policies are tables of logits, one row for every prefix. Rewards are 0 or 1, so that a response's advantage
+depends on the others' rewards only through how many of each agent's answers are right. The expectation over
+all groups of answers is then a finite sum of binomials: nothing here is sampled.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from hacrl.algorithm import HacpoParams, advantages, gspo_loss, hacpo_loss
+from hacrl.algorithm.advantage import own_advantages
+
+DTYPE = torch.float64
+
+
+@dataclass(frozen=True)
+class Responses:
+    """All responses `y` of at most `length` symbols; each ends with EOS unless it is cut at that length."""
+
+    symbols: int
+    """Without EOS, which is the last token: its number is `symbols`."""
+    prefix: Tensor
+    """[y, t] which row of the table the token is drawn from; 0 where padded."""
+    token: Tensor
+    """[y, t]"""
+    mask: Tensor
+    """[y, t] real tokens, EOS included: what an agent's own response is made of."""
+    exchanged: Tensor
+    """[y, t] without EOS, unless the response is only that: what peers compare."""
+    prefixes: int
+
+    @classmethod
+    def enumerate(cls, symbols: int, length: int) -> Responses:
+        """Every response once."""
+        prefixes = [p for size in range(length) for p in product(range(symbols), repeat=size)]
+        ended = [(*prefix, symbols) for prefix in prefixes]
+        responses = [*ended, *product(range(symbols), repeat=length)]
+        row = {prefix: number for number, prefix in enumerate(prefixes)}
+        prefix = torch.zeros(len(responses), length, dtype=torch.long)
+        token = torch.zeros_like(prefix)
+        mask = torch.zeros_like(prefix, dtype=torch.bool)
+        for y, response in enumerate(responses):
+            token[y, : len(response)] = torch.tensor(response)
+            prefix[y, : len(response)] = torch.tensor([row[response[:t]] for t in range(len(response))])
+            mask[y, : len(response)] = True
+        exchanged = mask & (token != symbols)
+        exchanged[:, 0] = True  # a response that is only EOS keeps it
+        return cls(symbols, prefix, token, mask, exchanged, len(prefixes))
+
+    def logps(self, logits: Tensor) -> Tensor:
+        """`logits[prefix, token]` of one prompt -> log-prob [y, t] of every token, 0 where padded."""
+        chosen = logits.log_softmax(-1)[self.prefix, self.token]
+        return torch.where(self.mask, chosen, 0.0)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a method makes a loss of a group of answers."""
+
+    name: str
+    shares: bool = True
+    capability_baseline: bool = False
+    coefficient: bool = False
+    params: HacpoParams | None = None
+    """None: every response under GSPO's loss."""
+
+
+def hacpo_rule(params: HacpoParams) -> Rule:
+    """HACPO with all its mechanisms."""
+    return Rule("hacpo", capability_baseline=True, coefficient=True, params=params)
+
+
+GSPO = Rule("gspo", shares=False)
+NAIVE = Rule("naive")
+
+
+@dataclass(frozen=True)
+class ToyTeam:
+    """Agents that answer the same prompts with G answers each, and the reward of every answer."""
+
+    responses: Responses
+    rewards: Tensor
+    """[b, y] 0 or 1."""
+    logits: Tensor
+    """[agent, b, prefix, token]"""
+    samples: int
+
+    def probabilities(self) -> Tensor:
+        """[agent, b, y]"""
+        return torch.stack(
+            [torch.stack([self.responses.logps(own).sum(-1).exp() for own in agent]) for agent in self.logits]
+        )
+
+    def success(self) -> Tensor:
+        """[agent, b] expected reward: what a perfect baseline is."""
+        return (self.probabilities() * self.rewards).sum(-1)
+
+    def omega(self) -> Tensor:
+        """[k, j] from the agents' true mean rewards over all prompts, clamped as in training."""
+        capability = self.success().mean(-1).clamp(min=1e-8)
+        return (capability[:, None] / capability[None, :]).clamp(0.1, 10.0)
+
+    def kl(self, source: int, learner: int) -> float:
+        """KL(source || learner) between their responses, mean over prompts."""
+        chances = self.probabilities()
+        return float((chances[source] * (chances[source] / chances[learner]).log()).sum(-1).mean())
+
+
+def true_gradient(team: ToyTeam, learner: int) -> Tensor:
+    """Gradient of J = mean over prompts of E[R(y)], flat."""
+    logits = team.logits[learner].clone().requires_grad_()
+    chances = torch.stack([team.responses.logps(own).sum(-1).exp() for own in logits])
+    (gradient,) = torch.autograd.grad((chances * team.rewards).sum(-1).mean(), logits)
+    return gradient.flatten()
+
+
+def expected_gradients(team: ToyTeam, learner: int, rule: Rule, update: int = 0) -> tuple[Tensor, Tensor]:
+    """Expected ascent direction of the rule's objective: the part of own answers, and that of the peers'.
+
+    Each is flat, and the mean over the answers as in a mini-batch of its own. Every policy is its old policy;
+    `update` only closes the window.
+    """
+    logits = team.logits[learner].clone().requires_grad_()
+    weights = _expected_advantages(team, learner, rule)  # [b, j, r]
+    own = logits.sum() * 0.0
+    peers = logits.sum() * 0.0
+    for b in range(len(team.rewards)):
+        for j in range(len(team.logits) if rule.shares else 0):
+            if j != learner:
+                peers = peers - _expected_loss(team, logits[b], b, learner, j, rule, weights[b, j], update)
+        own = own - _expected_loss(team, logits[b], b, learner, learner, rule, weights[b, learner], update)
+    parts = [torch.autograd.grad(part / len(team.rewards), logits)[0].flatten() for part in (own, peers)]
+    return parts[0], parts[1]
+
+
+def _expected_loss(
+    team: ToyTeam,
+    logits: Tensor,
+    b: int,
+    learner: int,
+    source: int,
+    rule: Rule,
+    advantage: Tensor,
+    update: int,
+) -> Tensor:
+    """E over the source's answer y of the loss; `advantage[r]` is E[A | reward r].
+
+    A right answer's advantage is never negative and a wrong one's never positive, so that every loss is
+    linear in it, and its mean is the loss at the mean advantage.
+    """
+    responses = team.responses
+    own = source == learner
+    mask = responses.mask if own else responses.exchanged
+    old = responses.logps(team.logits[source, b])
+    source_mean = (old * mask).sum(-1) / mask.sum(-1)
+    chances = old.sum(-1).exp()
+    per_answer = advantage[team.rewards[b].long()]
+    logps = responses.logps(logits)
+    omega = team.omega()[source, learner] if rule.coefficient else torch.tensor(1.0, dtype=DTYPE)
+    if rule.params is None:
+        losses = gspo_loss(logps, mask, source_mean, per_answer)
+    else:
+        is_own = torch.full_like(chances, own, dtype=torch.bool)
+        losses = hacpo_loss(
+            logps, mask, source_mean, per_answer, is_own, omega.expand_as(chances), update, rule.params
+        )
+    return (chances * losses).sum()
+
+
+def _expected_advantages(team: ToyTeam, learner: int, rule: Rule) -> Tensor:
+    """[b, j, r]: the expected advantage of an answer of source j with reward r, over all groups."""
+    agents, samples = len(team.logits), team.samples
+    counts = torch.tensor(list(product(range(samples + 1), repeat=agents)))  # right answers [group, j]
+    rewards = (torch.arange(samples) < counts.T[..., None]).to(DTYPE)  # [j, group, i]
+    if rule.shares:
+        scale = team.omega() if rule.capability_baseline else torch.ones(agents, agents, dtype=DTYPE)
+        found, _ = advantages(rewards, scale)
+    else:
+        found, _ = own_advantages(rewards)
+    by_reward = torch.stack(  # [r, j, group]: mean over i of the advantages of answers with reward r
+        [torch.where(rewards == r, found[learner], 0.0).mean(-1) for r in (0, 1)]
+    )
+    success = team.success().T  # [b, j]
+    chance = _binomial(counts, samples, success)  # [b, group]
+    share = torch.stack([1.0 - success, success])  # [r, b, j]: the chance of an answer with reward r
+    expected = torch.einsum("rjg,bg->rbj", by_reward, chance) / share.clamp(min=1e-300)
+    return expected.permute(1, 2, 0)
+
+
+def _binomial(counts: Tensor, samples: int, success: Tensor) -> Tensor:
+    """[b, group]: the chance that every agent j has `counts[group, j]` right answers."""
+    ways = torch.tensor([math.comb(samples, right) for right in range(samples + 1)], dtype=DTYPE)
+    chance = success[:, None, :]
+    return (ways[counts] * chance**counts * (1.0 - chance) ** (samples - counts)).prod(-1)
+
+
+def random_team(
+    distances: Sequence[float], *, prompts: int, symbols: int, length: int, samples: int, seed: int
+) -> ToyTeam:
+    """Agents around a common random policy, each as far away as its distance says, in its own direction."""
+    random = torch.Generator().manual_seed(seed)
+    responses = Responses.enumerate(symbols, length)
+    shape = (prompts, responses.prefixes, symbols + 1)
+    centre = torch.randn(shape, dtype=DTYPE, generator=random)
+    logits = [centre + d * torch.randn(shape, dtype=DTYPE, generator=random) for d in distances]
+    rewards = (torch.rand(prompts, len(responses.token), generator=random) < 0.3).to(DTYPE)
+    return ToyTeam(responses, rewards, torch.stack(logits), samples)
