@@ -1,6 +1,7 @@
 """Whole comparisons in real processes: stopped, killed, continued, with runs that fail."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from hacrl.cli.app import app
 from hacrl.experiments.comparison import run_comparison
 from hacrl.experiments.plan import make_plan
+from hacrl.experiments.workers import Worker
 from hacrl.rewards.processes import descendants
 from helpers_train import make_agent, outcome, recipe, run
 
@@ -22,7 +24,7 @@ METHODS = ["hacpo", "gspo_x2"]
 @pytest.fixture(autouse=True)
 def _helpers_are_found(monkeypatch):
     """Also by the processes that score, which import the reward function."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
 
 
 @pytest.fixture(scope="session")
@@ -66,6 +68,12 @@ def is_alive(pid):
     except OSError:
         return False
     return state not in "ZX"
+
+
+def is_worker(pid):
+    parts = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+    return b"hacrl.experiments.worker" in parts and int(parent) == os.getpid()
 
 
 class Comparison:
@@ -142,6 +150,34 @@ def test_a_run_that_fails_does_not_end_the_others(recipe_file, tmp_path):
     assert "Traceback" not in told.stderr
     assert plan.run("gspo", 1).finished
     assert not (plan.out / "results.json").exists()
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_costs_its_run_alone(recipe_file, tmp_path):
+    plan = planned(recipe_file, tmp_path / "out")
+    for one in plan.runs():
+        one.log.parent.mkdir(parents=True, exist_ok=True)
+    first, second, *_ = plan.runs()
+    worker = Worker()
+    worker.begin(first)
+    while not first.directory.config.exists():
+        assert worker.ended() is None, first.log.read_text()
+        time.sleep(0.01)
+    [of_worker] = [pid for pid in descendants(os.getpid()) if is_worker(pid)]
+    children = descendants(of_worker)
+    os.kill(of_worker, signal.SIGKILL)
+    while (code := worker.ended()) is None:
+        time.sleep(0.01)
+    assert code == -signal.SIGKILL
+    while any(is_alive(child) for child in children):  # at most until the test's timeout
+        time.sleep(0.01)
+    assert not first.finished
+    worker.begin(second)
+    while (code := worker.ended()) is None:
+        time.sleep(0.05)
+    worker.close()
+    assert code == 0, second.log.read_text()
+    assert second.finished
 
 
 def test_mistakes_cost_no_time(recipe_file, tmp_path):

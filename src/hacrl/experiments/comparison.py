@@ -26,7 +26,7 @@ def run_comparison(plan: Plan, references: Sequence[str], jobs: int) -> Results:
     """Carry out what is not finished yet, then write `results.json` and `results.md`."""
     references = choose_references(references, plan)
     commits = write_plan(plan, current_commit())
-    failures = carry_out(plan, jobs)
+    failures = carry_out(plan.runs(), jobs)
     if failures:
         reasons = "\n".join(f"  {name} {reason}" for name, reason in failures.items())
         raise RunsFailed(

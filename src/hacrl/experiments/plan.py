@@ -21,15 +21,14 @@ _LABEL = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 class PlannedRun:
     """One method with one seed."""
 
+    name: str
+    """As people call it."""
     method: str
     seed: int
     recipe: Recipe
     directory: RunDirectory
-
-    @property
-    def name(self) -> str:
-        """As people and files call it."""
-        return f"{self.method}/seed_{self.seed}"
+    log: Path
+    """What it prints."""
 
     @property
     def finished(self) -> bool:
@@ -50,11 +49,19 @@ class Plan:
     recipes: Mapping[str, Recipe]
     """By method, as the user calls it."""
     seeds: tuple[int, ...]
+    name: str = ""
+    """What tells its runs from those of other plans."""
 
     def run(self, method: str, seed: int) -> PlannedRun:
         """The run of a method with a seed."""
-        recipe = self.recipes[method].model_copy(update={"seed": seed})
-        return PlannedRun(method, seed, recipe, RunDirectory(self.out / "runs" / method / f"seed_{seed}"))
+        return PlannedRun(
+            name="/".join(filter(None, (self.name, method, f"seed_{seed}"))),
+            method=method,
+            seed=seed,
+            recipe=self.recipes[method].model_copy(update={"seed": seed}),
+            directory=RunDirectory(self.out / "runs" / method / f"seed_{seed}"),
+            log=self.out / "logs" / f"{method}-seed_{seed}.log",
+        )
 
     def runs(self) -> list[PlannedRun]:
         """All runs; every method's first seed comes before anybody's second."""

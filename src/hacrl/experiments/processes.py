@@ -1,18 +1,14 @@
-"""Carries out a plan: unfinished runs side by side in processes of their own, each on one core."""
+"""Carries out runs side by side, each in a process of its own on one core."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import deque
-from pathlib import Path
+from collections.abc import Sequence
 
-from hacrl.experiments.plan import Plan, PlannedRun
+from hacrl.experiments.plan import PlannedRun
 from hacrl.experiments.progress import Progress
+from hacrl.experiments.workers import Worker
 from hacrl.storage.files import make_directory
 from hacrl.training.signals import stop_requests
 
@@ -28,108 +24,58 @@ class Interrupted(Exception):
         self.signal = signal
 
 
-def carry_out(plan: Plan, jobs: int) -> dict[str, str]:
+def carry_out(runs: Sequence[PlannedRun], jobs: int) -> dict[str, str]:
     """Begin or resume every unfinished run, at most `jobs` at once; returns what failed, with the reasons.
 
     A run that fails does not end the others. Raises `Interrupted` after Ctrl-C or SIGTERM.
     """
-    waiting = deque(run for run in plan.runs() if not run.finished)
-    make_directory(plan.out / "logs")
-    children: list[Child] = []
+    waiting = deque(run for run in runs if not run.finished)
+    for folder in {run.log.parent for run in runs}:
+        make_directory(folder)
+    workers = [Worker() for _ in range(min(jobs, len(waiting)))]
     failures: dict[str, str] = {}
-    progress = Progress(plan)
+    progress = Progress(runs)
     try:
         with stop_requests() as stop:
-            while waiting or children:
-                while waiting and len(children) < jobs:
-                    children.append(Child(waiting.popleft(), plan.out / "logs"))
-                progress.running({child.run.name: child.steps() for child in children})
+            while waiting or any(worker.run for worker in workers):
+                for worker in workers:
+                    if waiting and worker.run is None:
+                        worker.begin(waiting.popleft())
+                progress.running({w.run.name: w.steps() for w in workers if w.run})
                 time.sleep(POLL_SECONDS)
-                for child in [child for child in children if child.ended]:
-                    child.wait()
-                    children.remove(child)
-                    failure = child.failure()
-                    if failure:
-                        failures[child.run.name] = failure
-                    progress.ended(child.run, failure)
+                for worker in workers:
+                    _collect(worker, progress, failures)
                 if stop.signal is not None:
-                    _stop(children)
+                    _stop(workers)
                     raise Interrupted(stop.signal)
     finally:
-        for child in children:  # none are left but after an error
-            child.kill()
+        for worker in workers:
+            worker.close()
         progress.close()
     return failures
 
 
-def _stop(children: list[Child]) -> None:
+def _collect(worker: Worker, progress: Progress, failures: dict[str, str]) -> None:
+    """Take note of a run that has ended."""
+    run, code = worker.run, worker.ended()
+    if run is None or code is None:
+        return
+    failure = None if run.finished else _failure(run, code)
+    if failure:
+        failures[run.name] = failure
+    progress.ended(run, failure)
+
+
+def _failure(run: PlannedRun, code: int) -> str:
+    """Why a process has ended without finishing its run."""
+    text = run.log.read_text(errors="replace") if run.log.exists() else ""
+    shown = "".join(f"\n    {line}" for line in text.splitlines()[-LOG_LINES_SHOWN:])
+    return f"ended with code {code}; the end of {run.log}:{shown}"
+
+
+def _stop(workers: Sequence[Worker]) -> None:
     """Let every run finish its step and save."""
-    for child in children:
-        child.ask_to_stop()
-    while children:
-        children[-1].wait()
-        children.pop()
-
-
-class Child:
-    """A process that carries out one run. Its output goes to a log of its own."""
-
-    def __init__(self, run: PlannedRun, logs: Path) -> None:
-        self.run = run
-        self._log = logs / f"{run.method}-seed_{run.seed}.log"
-        self._metrics = (0, 0)
-        job = {"recipe": run.recipe.resolved(), "out": str(run.directory.path), "resume": run.begun}
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "hacrl.experiments.worker"],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
-                start_new_session=True,  # Ctrl-C reaches the comparison alone, which tells its runs once
-            )
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(job).encode() + b"\n")
-        self._process.stdin.flush()
-
-    @property
-    def ended(self) -> bool:
-        """Whether the process is over."""
-        return self._process.poll() is not None
-
-    def steps(self) -> int:
-        """Finished steps, counted by the lines of metrics."""
-        path = self.run.directory.metrics
-        if not path.exists():
-            return 0
-        offset, lines = self._metrics
-        with path.open("rb") as file:
-            if path.stat().st_size < offset:  # a resume has cut off what it does again
-                offset = lines = 0
-            file.seek(offset)
-            new = file.read()
-        self._metrics = offset + len(new), lines + new.count(b"\n")
-        return max(0, self._metrics[1] - self.run.recipe.evaluation.before)
-
-    def failure(self) -> str | None:
-        """Why an ended process has not finished its run."""
-        if self.run.finished:
-            return None
-        lines = self._log.read_text(errors="replace").splitlines()[-LOG_LINES_SHOWN:]
-        text = "".join(f"\n    {line}" for line in lines)
-        return f"ended with code {self._process.returncode}; the end of {self._log}:{text}"
-
-    def ask_to_stop(self) -> None:
-        """Let it finish its step and save."""
-        self._process.send_signal(signal.SIGTERM)
-
-    def wait(self) -> None:
-        """Until it has ended."""
-        self._process.wait()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-
-    def kill(self) -> None:
-        """End it at once."""
-        self._process.kill()
-        self.wait()
+    for worker in workers:
+        worker.ask_to_stop()
+    while any(worker.run and worker.ended() is None for worker in workers):
+        time.sleep(POLL_SECONDS)

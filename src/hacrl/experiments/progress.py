@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 
-from hacrl.experiments.plan import Plan, PlannedRun
+from hacrl.experiments.plan import PlannedRun
 
 
 class Progress:
     """Counts the steps of all runs. The time left supposes that the rest goes as fast as this call so far."""
 
-    def __init__(self, plan: Plan, console: Console | None = None) -> None:
-        runs = plan.runs()
+    def __init__(self, runs: Sequence[PlannedRun], console: Console | None = None) -> None:
         finished = [run for run in runs if run.finished]
         self._console = console or Console(stderr=True)
         self._began = time.monotonic()
