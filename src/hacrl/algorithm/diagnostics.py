@@ -102,7 +102,7 @@ class EstimatorError:
 
 
 def estimator_error(estimates: Tensor, truth: Tensor, truth_variance: Tensor) -> EstimatorError:
-    """`estimates[r, b]` of repeated draws against `truth[b]`, a mean with variance `truth_variance[b]` itself.
+    """`estimates[r, b]` of repeated draws against `truth[b]`, a mean of variance `truth_variance[b]` itself.
 
     The truth must come from other samples than the estimates; what its own noise adds to the squares is
     taken off.
