@@ -105,6 +105,8 @@ class TrainingRow:
     """omega[source, learner], the capability discrepancy coefficient; 1 for own responses."""
     length_scale: float = 1.0
     """log-ratio = length_scale * (learner's mean log-prob - source_mean_logp); 1 where both are per token."""
+    sample: int = 0
+    """The number of the source's response to the prompt."""
 
 
 MiniBatch = tuple[TrainingRow, ...]

@@ -218,11 +218,11 @@ def test_a_full_disk_leaves_a_run_that_can_be_resumed(agents, tmp_path, monkeypa
 def test_an_agent_whose_loss_is_not_finite_retires_and_the_others_go_on(agents, tmp_path, monkeypatch):
     real = Policy.update
 
-    def poisoned(self, mini_batches, objective):
+    def poisoned(self, mini_batches, objective, done):
         def broken(*arguments):
             return objective(*arguments) * float("nan" if self.name == "ada" else "1")
 
-        return real(self, mini_batches, broken)
+        return real(self, mini_batches, broken, done)
 
     monkeypatch.setattr(Policy, "update", poisoned)
     display = Silent()

@@ -14,10 +14,8 @@ from hacrl.algorithm import (
     effective_sample_size,
     grpo_loss,
     gspo_loss,
-    hacpo,
     hacpo_loss,
     kl_low_variance,
-    naive,
     own_advantages,
     peer_weights,
     sequence_ratio,
@@ -25,6 +23,7 @@ from hacrl.algorithm import (
     window_shares,
 )
 from hacrl.algorithm.batch import SourceData
+from hacrl.methods import hacpo, naive
 
 settings.register_profile("hacrl", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("hacrl")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hacrl.agents.rendering import Rendering
-from hacrl.algorithm import Capability, hacpo
+from hacrl.algorithm import Capability
 from hacrl.exchange import (
     BatchSettings,
     Learner,
@@ -25,6 +25,7 @@ from hacrl.exchange import (
     read_step,
     write_step,
 )
+from hacrl.methods import View, hacpo
 from hacrl.types import Prompt, Trajectory
 from helpers_exchange import byte_level_bpe, char_level, metaspace_bpe, trajectory
 
@@ -69,14 +70,13 @@ def batches(
     capability.update([0.1 + len(name) / 20 for name in agents])
     method, topology = hacpo(), make_topology(kind, agents, hub="chars")  # type: ignore[arg-type]
     result = {}
-    for k, name in enumerate(agents):
+    for name in agents:
         heard, _ = hear(pool.trajectories, name, topology[name])
         table = arrange(1, heard, agents, list(PROMPTS))
-        advantages, _ = method.advantages(table.rewards, capability.omega, mask=table.mask)
+        lessons = method.lessons(View(name, table, capability.omega, reward_max=1.0, mini_batches=2))
         learner = Learner(name, ENCODERS[name], max_response_tokens=4)
-        coefficients = method.coefficients(capability.omega)[k]
         batch_settings = BatchSettings(**options)  # type: ignore[arg-type]
-        result[name] = build_batches(table, learner, PROMPTS, advantages[k], coefficients, batch_settings)
+        result[name] = build_batches(table, learner, PROMPTS, lessons, batch_settings)
     return result
 
 

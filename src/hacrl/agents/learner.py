@@ -29,9 +29,10 @@ class UpdateReport:
     """Before clipping."""
     learning_rate: float
     mean_logps: tuple[float, ...]
-    """The learner's mean log-prob of each row before the update, in the order of the rows."""
+    """The learner's mean log-prob of each row before the update, in the order of the rows; NaN for rows
+    without a gradient, which are not computed."""
     tokens: int
-    """Response tokens trained on."""
+    """Response tokens trained on: those of rows with a gradient."""
     kl: float
     """Mean low-variance KL to the initial policy over own rows; 0 when it is not computed."""
 
@@ -64,14 +65,18 @@ class Learner:
 
         `update` counts the updates already made in this step; `number` is the mini-batch's place, for errors.
         """
-        rows = [(row.prompt_ids, row.response_ids) for row in mini_batch]
-        batches = micro_batches(rows, self._budget, self._scorer.shares_prompts)
+        taught = [i for i, row in enumerate(mini_batch) if self._has_gradient(row)]
+        rows = [(mini_batch[i].prompt_ids, mini_batch[i].response_ids) for i in taught]
+        batches = [
+            [taught[i] for i in batch]
+            for batch in micro_batches(rows, self._budget, self._scorer.shares_prompts)
+        ]
         try:
             parts = [
-                self._accumulate([mini_batch[i] for i in batch], objective, update, len(rows))
+                self._accumulate([mini_batch[i] for i in batch], objective, update, len(mini_batch))
                 for batch in batches
             ]
-            losses, kls, mean_logps = _in_order(parts, batches)
+            losses, kls, mean_logps = _in_order(parts, batches, len(mini_batch))
             norm = self._optimiser.gradient_norm()
             self._refuse_non_finite(losses, float(norm), number, mini_batch)
         except BaseException:  # half a mini-batch's gradient must not leak into the next update
@@ -87,6 +92,10 @@ class Learner:
             tokens=sum(len(response) for _, response in rows),
             kl=float(kls.sum()) / max(1, sum(row.own for row in mini_batch)),
         )
+
+    def _has_gradient(self, row: TrainingRow) -> bool:
+        """Whether a row has to be computed: every objective's loss is a multiple of the advantage."""
+        return row.advantage != 0.0 or (self._reference is not None and row.own)
 
     def _accumulate(
         self, batch: Sequence[TrainingRow], objective: Objective, update: int, mini_batch_rows: int
@@ -125,11 +134,11 @@ class Learner:
         )
 
 
-def _in_order(parts: Sequence[Tensor], batches: Sequence[Sequence[int]]) -> Tensor:
-    """The micro-batches' columns in the order of the mini-batch's rows."""
-    together = torch.cat(list(parts), 1).float().cpu()
-    ordered = torch.empty_like(together)
-    ordered[:, [row for batch in batches for row in batch]] = together
+def _in_order(parts: Sequence[Tensor], batches: Sequence[Sequence[int]], rows: int) -> Tensor:
+    """The micro-batches' columns in the order of the mini-batch's rows; loss and KL 0 where there is none."""
+    ordered = torch.tensor([0.0, 0.0, math.nan])[:, None].repeat(1, rows)
+    for part, batch in zip(parts, batches, strict=True):
+        ordered[:, list(batch)] = part.float().cpu()
     return ordered
 
 

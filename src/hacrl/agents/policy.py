@@ -146,17 +146,22 @@ class Policy:
                     scores[row] = tuple(values[: len(rows[row][1])])
         return scores
 
-    def update(self, mini_batches: Sequence[MiniBatch], objective: Objective) -> list[UpdateReport]:
-        """One optimiser step per mini-batch that has rows; the objective is told how many came before."""
+    def update(
+        self, mini_batches: Sequence[MiniBatch], objective: Objective, done: int = 0
+    ) -> list[UpdateReport]:
+        """One optimiser step per mini-batch that has rows; the objective is told how many came before.
+
+        `done` counts the updates that were made in this step by earlier calls.
+        """
         reports: list[UpdateReport] = []
-        for number, mini_batch in enumerate(mini_batches):
+        for number, mini_batch in enumerate(mini_batches, start=done):
             if not mini_batch:
                 continue
             self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
             with naming_memory_settings(
                 self.name, "updating", "tokens_per_micro_batch (or set gradient_checkpointing)"
             ):
-                reports.append(self._learner.update(mini_batch, objective, len(reports), number))
+                reports.append(self._learner.update(mini_batch, objective, done + len(reports), number))
         return reports
 
     def save(self, directory: str | Path) -> None:

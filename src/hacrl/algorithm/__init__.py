@@ -10,33 +10,46 @@ from hacrl.algorithm.diagnostics import (
     ratio_quantiles,
     window_shares,
 )
-from hacrl.algorithm.methods import Mechanism, Method, grpo, gspo, gspo_x2, hacpo, naive
-from hacrl.algorithm.objective import grpo_loss, gspo_loss, hacpo_loss, kl_low_variance
+from hacrl.algorithm.objective import (
+    grpo_loss,
+    gspo_loss,
+    hacpo_loss,
+    imitation_loss,
+    kl_low_variance,
+    surrogate_loss,
+)
+from hacrl.algorithm.objectives import (
+    GrpoObjective,
+    GspoObjective,
+    HacpoObjective,
+    ImitationObjective,
+    SurrogateObjective,
+)
 from hacrl.algorithm.ratio import HacpoParams, sequence_ratio, window_lower
 
 __all__ = [
     "Capability",
+    "GrpoObjective",
+    "GspoObjective",
+    "HacpoObjective",
     "HacpoParams",
-    "Mechanism",
-    "Method",
+    "ImitationObjective",
     "Objective",
     "SourceData",
+    "SurrogateObjective",
     "WindowShares",
     "advantages",
     "effective_sample_size",
-    "grpo",
     "grpo_loss",
-    "gspo",
     "gspo_loss",
-    "gspo_x2",
-    "hacpo",
     "hacpo_loss",
+    "imitation_loss",
     "kl_low_variance",
-    "naive",
     "own_advantages",
     "peer_weights",
     "ratio_quantiles",
     "sequence_ratio",
+    "surrogate_loss",
     "window_lower",
     "window_shares",
 ]

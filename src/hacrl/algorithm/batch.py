@@ -27,7 +27,10 @@ class SourceData:
 
 
 class Objective(Protocol):
-    """A loss per response, unreduced: the caller averages over the mini-batch."""
+    """A loss per response, unreduced: the caller averages over the mini-batch.
+
+    It is a multiple of the advantage: responses with advantage 0 need not be computed.
+    """
 
     def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
         """`logps[s, t]` of the learner with gradient, `mask[s, t]` of real tokens -> loss[s].

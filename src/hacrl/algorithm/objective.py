@@ -91,6 +91,32 @@ def grpo_loss(
     return masked_mean(_clipped_surrogate(ratio, advantage, clip_low, clip_high), mask)
 
 
+def surrogate_loss(
+    logps: Tensor,
+    mask: Tensor,
+    source_mean_logp: Tensor,
+    advantage: Tensor,
+    *,
+    length_scale: Tensor | None = None,
+) -> Tensor:
+    """-s * A: GSPO's surrogate without its clip."""
+    check_shapes(logps=(logps, "st"), mask=(mask, "st"), source_mean_logp=(source_mean_logp, "s"))
+    check_shapes(logps=(logps, "st"), advantage=(advantage, "s"))
+    check_finite("source_mean_logp", source_mean_logp)
+    check_finite("advantage", advantage, LARGEST_ADVANTAGE)
+    return -sequence_ratio(logps, as_token_mask(mask), source_mean_logp, length_scale) * advantage
+
+
+def imitation_loss(logps: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
+    """-weight * log pi(y): the text is learned as it stands, no ratio and nobody else's log-probs.
+
+    The sum over tokens, not their mean: a mean would teach short texts more strongly than long ones.
+    """
+    check_shapes(logps=(logps, "st"), mask=(mask, "st"), weight=(weight, "s"))
+    check_finite("weight", weight, LARGEST_ADVANTAGE)
+    return -weight * torch.where(as_token_mask(mask), logps, 0.0).sum(-1)
+
+
 def kl_low_variance(logps: Tensor, reference_logps: Tensor, mask: Tensor) -> Tensor:
     """KL to a reference policy per response: mean over tokens of exp(d) - d - 1, d = reference - policy."""
     check_shapes(logps=(logps, "st"), reference_logps=(reference_logps, "st"), mask=(mask, "st"))

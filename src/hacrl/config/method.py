@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from hacrl.config.problems import Contradiction, Problem, nearest, shown
-from hacrl.config.sections import AtLeast0, Section, all_different, named
+from hacrl.config.sections import AtLeast0, Count, Section, all_different, named
 
 if TYPE_CHECKING:
-    from hacrl.algorithm import Method
+    from hacrl.methods import Method
 
-MethodName = Literal["hacpo", "naive", "gspo", "gspo_x2", "grpo"]
 Mechanism = Literal["capability_baseline", "coefficient", "exponent", "stepwise", "clipping"]
 Share = Annotated[float, Field(ge=0, le=1)]
 
@@ -22,9 +21,13 @@ ABLATION = "-no_"
 
 
 class MethodSection(Section):
-    """What every method has."""
+    """What every method has. The paper's clip of the sequence ratio is everybody's default."""
 
-    name: MethodName
+    name: str
+    clip_low: Share = 3e-4
+    """Clip of the ratio of own responses below 1."""
+    clip_high: AtLeast0 = 4e-4
+    """Clip of the ratio of own responses above 1."""
 
     def settings(self) -> dict[str, Any]:
         """Everything but the name."""
@@ -33,12 +36,15 @@ class MethodSection(Section):
     @property
     def shares(self) -> bool:
         """Whether agents learn from their peers' responses."""
-        return self.name in ("hacpo", "naive")
+        return True
 
-    @property
-    def rollout_factor(self) -> int:
-        """How many times the recipe's samples per prompt are drawn."""
-        return 2 if self.name == "gspo_x2" else 1
+    def rollout_factor(self, agents: int) -> int:
+        """How many times the recipe's samples per prompt are drawn by each of so many agents."""
+        return 2 if self.name.endswith("_x2") else 1
+
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """Optimiser updates of an agent in one step that hears so many of the others."""
+        return mini_batches * (1 + peers)
 
 
 class HacpoSection(MethodSection):
@@ -52,27 +58,68 @@ class HacpoSection(MethodSection):
     """... and that lower bound rises by this much with every update."""
     alpha: Annotated[float, Field(ge=0, le=10)] = 1.0
     """Exponent of the importance weight of peers' responses."""
-    clip_low: Share = 3e-4
-    """Clip of the ratio of own responses below 1."""
-    clip_high: AtLeast0 = 4e-4
-    """Clip of the ratio of own responses above 1."""
     without: Annotated[tuple[Mechanism, ...], Field(strict=False), AfterValidator(all_different)] = ()
     """Mechanisms taken away: `capability_baseline`, `coefficient`, `exponent`, `stepwise`, `clipping`."""
 
 
-class GspoSection(MethodSection):
-    """GSPO: every agent alone, alone with twice the rollouts, or all together without any correction."""
+class HacpoControlSection(MethodSection):
+    """Controls of HACPO: its peers without a gradient, or copies of oneself in their place."""
 
-    name: Literal["gspo", "gspo_x2", "naive"]
-    """`gspo` (alone), `gspo_x2` (alone, twice the rollouts), `naive` (all shared, nothing corrected)."""
-    clip_low: Share = 3e-4
-    """Clip of the ratio below 1."""
-    clip_high: AtLeast0 = 4e-4
-    """Clip of the ratio above 1."""
+    name: Literal["hacpo_muted", "hacpo_copies"]
+    """`hacpo_muted` (peers have no gradient, only updates) or `hacpo_copies` (copies as peers)."""
+    delta: Share = 0.2
+    """As for `hacpo`."""
+    delta_step: Share = 0.025
+    """As for `hacpo`."""
+    alpha: Annotated[float, Field(ge=0, le=10)] = 1.0
+    """As for `hacpo`."""
+
+    @property
+    def shares(self) -> bool:
+        """Copies need no peers; muted peers are heard."""
+        return self.name == "hacpo_muted"
+
+    def rollout_factor(self, agents: int) -> int:
+        """A copy's responses are drawn by the agent itself."""
+        return agents if self.name == "hacpo_copies" else 1
+
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """As many as with peers."""
+        return mini_batches * agents if self.name == "hacpo_copies" else mini_batches * (1 + peers)
 
 
-class GrpoSection(MethodSection):
-    """GRPO, every agent alone."""
+class NaiveSection(MethodSection):
+    """All shared, nothing corrected."""
+
+    name: Literal["naive"]
+    """`naive`."""
+
+
+class AloneSection(MethodSection):
+    """Every agent alone."""
+
+    epochs: Count = 1
+    """Passes over a step's responses."""
+
+    @property
+    def shares(self) -> bool:
+        """Every agent is alone."""
+        return False
+
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """Twice the rollouts are twice the mini-batches: the size of a mini-batch stays the same."""
+        return mini_batches * self.rollout_factor(agents) * self.epochs
+
+
+class GspoSection(AloneSection):
+    """GSPO, every agent alone."""
+
+    name: Literal["gspo", "gspo_x2"]
+    """`gspo`, or `gspo_x2` with twice the rollouts."""
+
+
+class GrpoSection(AloneSection):
+    """GRPO, every agent alone; it clips the ratio of each token."""
 
     name: Literal["grpo"]
     """`grpo`."""
@@ -82,13 +129,28 @@ class GrpoSection(MethodSection):
     """Clip of the ratio of each token above 1."""
 
 
+class OwnSuccessSection(MethodSection):
+    """Controls: GSPO alone, and as many updates more on one's own successes as sharing makes on peers."""
+
+    name: Literal["replay", "replay_x2", "pool", "pool_x2"]
+    """`replay` (own successes again), `pool` (the distinct ones, imitated); `_x2` with twice the rollouts."""
+
+    @property
+    def shares(self) -> bool:
+        """Every agent is alone."""
+        return False
+
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """As many as a sharing method would make, times the rollouts."""
+        return mini_batches * agents * self.rollout_factor(agents)
+
+
+_SECTIONS = (HacpoSection, HacpoControlSection, NaiveSection, GspoSection, GrpoSection, OwnSuccessSection)
 _SECTION: dict[str, type[MethodSection]] = {
-    "hacpo": HacpoSection,
-    "naive": GspoSection,
-    "gspo": GspoSection,
-    "gspo_x2": GspoSection,
-    "grpo": GrpoSection,
+    name: section for section in _SECTIONS for name in get_args(section.model_fields["name"].annotation)
 }
+METHODS = tuple(_SECTION)
+"""All names."""
 
 
 def _full(value: object) -> object:
@@ -118,25 +180,37 @@ def _tag(value: object) -> str | None:
 
 MethodChoice = Annotated[
     Annotated[HacpoSection, Tag("<HacpoSection>")]
+    | Annotated[HacpoControlSection, Tag("<HacpoControlSection>")]
+    | Annotated[NaiveSection, Tag("<NaiveSection>")]
     | Annotated[GspoSection, Tag("<GspoSection>")]
-    | Annotated[GrpoSection, Tag("<GrpoSection>")],
+    | Annotated[GrpoSection, Tag("<GrpoSection>")]
+    | Annotated[OwnSuccessSection, Tag("<OwnSuccessSection>")],
     Discriminator(_tag, "method", "Input should be the name of a method or a mapping with its settings"),
     BeforeValidator(_full),
 ]
 
 
-def make_method(section: MethodSection) -> Method:
-    """The algorithm's method with the recipe's settings. Imports torch."""
-    from hacrl import algorithm
+def make_method(section: MethodSection, agents: int) -> Method:
+    """The method with the recipe's settings for so many agents. Imports torch."""
+    from hacrl import methods
+    from hacrl.algorithm import HacpoParams
 
     settings = section.settings()
     if section.name == "hacpo":
         without = settings.pop("without")
-        return algorithm.hacpo(algorithm.HacpoParams(**settings), without=without)
-    factories = {
-        "naive": algorithm.naive,
-        "gspo": algorithm.gspo,
-        "gspo_x2": algorithm.gspo_x2,
-        "grpo": algorithm.grpo,
+        return methods.hacpo(HacpoParams(**settings), without=without)
+    if section.name == "hacpo_copies":
+        return methods.hacpo_copies(agents, HacpoParams(**settings))
+    if section.name == "hacpo_muted":
+        return methods.hacpo_muted(HacpoParams(**settings))
+    factories: dict[str, Callable[..., Method]] = {
+        "naive": methods.naive,
+        "gspo": methods.gspo,
+        "gspo_x2": methods.gspo_x2,
+        "grpo": methods.grpo,
+        "replay": methods.replay,
+        "replay_x2": methods.replay_x2,
+        "pool": methods.pool,
+        "pool_x2": methods.pool_x2,
     }
     return factories[section.name](**settings)

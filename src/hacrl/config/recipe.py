@@ -35,7 +35,7 @@ class Recipe(Section):
     task: TaskChoice
     """What is trained on: a name, or a mapping of `name` and the task's own settings."""
     method: MethodChoice = HacpoSection()
-    """`hacpo`, `gspo`, `grpo`, `gspo_x2`, `naive`, `hacpo-no_MECHANISM`, or a mapping with settings."""
+    """A method's name, `hacpo-no_MECHANISM`, or a mapping with `name` and the method's own settings."""
     steps: Count = 58
     """Training steps."""
     prompts_per_step: Count = 128
@@ -93,26 +93,28 @@ class Recipe(Section):
     def samples_of(self, name: str) -> int:
         """Responses the agent draws for each prompt, the method's factor included."""
         own = self.agent(name).samples_per_prompt or self.samples_per_prompt
-        return own * self.method.rollout_factor
+        return own * self.rollout_factor
 
     def learning_rate_of(self, name: str) -> float:
         """The agent's own learning rate, or everybody's."""
         return self.agent(name).learning_rate or self.optimiser.learning_rate
 
     def updates_per_step(self, name: str) -> int:
-        """Optimiser updates of the agent in one step: `mini_batches` for each source, itself included.
+        """Optimiser updates of the agent in one step, at most."""
+        peers = len(self.topology()[name])
+        return self.method.updates(self.updates.mini_batches, len(self.agents), peers)
 
-        Twice the rollouts are twice the mini-batches: the size of a mini-batch stays the same.
-        """
-        sources = 1 + len(self.topology()[name])
-        return self.updates.mini_batches * sources * self.method.rollout_factor
+    @property
+    def rollout_factor(self) -> int:
+        """How many times `samples_per_prompt` the method draws."""
+        return self.method.rollout_factor(len(self.agents))
 
 
 def _contradictions(recipe: Recipe) -> Iterator[Problem]:
     """Settings that are possible each alone but not together."""
     exchange_problems = [*_same_names(recipe), *_exchange(recipe)]
     yield from exchange_problems
-    mini_batches = recipe.updates.mini_batches * recipe.method.rollout_factor
+    mini_batches = recipe.updates.mini_batches * recipe.rollout_factor
     if mini_batches > recipe.prompts_per_step:
         yield Problem(
             "updates.mini_batches",
@@ -153,6 +155,13 @@ def _exchange(recipe: Recipe) -> Iterator[Problem]:
         yield Problem("exchange.hub", f"expected one of the agents {names}, got {hub!r}{nearest(hub, names)}")
     if not isinstance(topology, str):
         yield from _pairs(topology, names)
+    for key in ("shuffled", "inverted"):
+        for name in getattr(recipe.exchange, key):
+            if name not in names:
+                yield Problem(
+                    f"exchange.{key}",
+                    f"expected some of the agents {names}, got {name!r}{nearest(name, names)}",
+                )
 
 
 def _pairs(pairs: tuple[tuple[str, str], ...], names: list[str]) -> Iterator[Problem]:

@@ -11,12 +11,12 @@ from typing import TypeVar
 
 import torch
 
-from hacrl.algorithm import window_lower
-from hacrl.algorithm.methods import HacpoObjective
+from hacrl.algorithm import HacpoObjective, window_lower
 from hacrl.config import Recipe, make_method
 from hacrl.config.problems import Problem, nearest
 from hacrl.doctor.memory import Memory, estimate
 from hacrl.doctor.models import ModelFacts, look_at
+from hacrl.methods import Sharing
 from hacrl.rewards.verifiers import VERIFIERS
 from hacrl.tasks import Task
 from hacrl.training.team import device_of, load_task
@@ -161,7 +161,8 @@ def _device(name: str) -> str:
 
 def _windows(recipe: Recipe, name: str) -> tuple[float, ...]:
     """Own responses come first, and each update on them narrows the window as well."""
-    objective = make_method(recipe.method).objective
+    method = make_method(recipe.method, len(recipe.agents))
+    objective = method.objective if isinstance(method, Sharing) else None
     if not isinstance(objective, HacpoObjective) or not objective.params.window:
         return ()
     updates = range(recipe.updates.mini_batches, recipe.updates_per_step(name))

@@ -1,6 +1,8 @@
 """The exchange of verified answers between agents: pool, who learns from whom, training batches."""
 
-from hacrl.exchange.batches import BatchSettings, LearnerBatch, PeerOrder, build_batches
+from hacrl.exchange.batches import BatchSettings, Exercise, LearnerBatch, PeerOrder, build_batches
+from hacrl.exchange.faults import told
+from hacrl.exchange.lesson import Lesson
 from hacrl.exchange.normalise import LengthNorm
 from hacrl.exchange.pool import Rejection, TrajectoryPool
 from hacrl.exchange.reencode import Learner, LeftOut
@@ -10,10 +12,12 @@ from hacrl.exchange.topology import Topology, TopologyKind, make_topology
 
 __all__ = [
     "BatchSettings",
+    "Exercise",
     "Learner",
     "LearnerBatch",
     "LeftOut",
     "LengthNorm",
+    "Lesson",
     "PeerOrder",
     "Rejection",
     "Reverify",
@@ -27,5 +31,6 @@ __all__ = [
     "make_topology",
     "read_run",
     "read_step",
+    "told",
     "write_step",
 ]

@@ -1,4 +1,4 @@
-"""From a step's trajectories to one learner's finished training batch."""
+"""From a step's trajectories and a method's lessons to one learner's finished training batch."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
 
-from torch import Tensor
-
+from hacrl.algorithm.batch import Objective
+from hacrl.exchange.lesson import Lesson
 from hacrl.exchange.normalise import LengthNorm, source_unit
 from hacrl.exchange.reencode import Learner, Reencoder
 from hacrl.exchange.table import RewardTable
@@ -40,71 +40,88 @@ class BatchSettings:
 
 
 @dataclass(frozen=True)
+class Exercise:
+    """Updates that follow each other under one objective."""
+
+    objective: Objective
+    mini_batches: tuple[MiniBatch, ...]
+
+
+@dataclass(frozen=True)
 class LearnerBatch:
     """A learner's updates of one step, in order, and what it had to leave out."""
 
-    mini_batches: tuple[MiniBatch, ...]
+    exercises: tuple[Exercise, ...]
     left_out: Counter[str]
     """By cause (`hacrl.exchange.LeftOut`)."""
+
+    @property
+    def mini_batches(self) -> tuple[MiniBatch, ...]:
+        """Those of all exercises."""
+        return tuple(mini_batch for exercise in self.exercises for mini_batch in exercise.mini_batches)
 
 
 def build_batches(
     table: RewardTable,
     learner: Learner,
     prompts: Mapping[str, Prompt],
-    advantages: Tensor,
-    coefficients: Tensor,
+    lessons: Sequence[Lesson],
     settings: BatchSettings | None = None,
 ) -> LearnerBatch:
-    """`advantages[j, b, i]` and `coefficients[j]` (omega[j, learner]) of this learner -> its mini-batches.
+    """The learner's mini-batches, lesson by lesson.
 
-    Own responses first, then the peers'. Masked samples never become rows. The result depends on the
-    agents' names, not on their places in the list.
+    The result depends on the agents' names, not on their places in the list.
     """
     settings = settings or BatchSettings()
-    _check(table, learner, prompts, advantages, coefficients)
-    rows = _RowWriter(learner, prompts, settings.length_norm)
-    by_source: dict[str, list[MiniBatch]] = {}
-    for source in sorted(table.agents):
-        j = table.agents.index(source)
-        omega = 1.0 if source == learner.name else float(coefficients[j])
-        groups = rows.groups(table.samples[j], table.mask[j].tolist(), advantages[j].tolist(), omega)
-        by_source[source] = _split(groups, settings.mini_batches_per_source)
-    own = by_source.pop(learner.name)
-    return LearnerBatch(
-        (*own, *_order(list(by_source.values()), settings.peer_order, table.step)), rows.left_out
-    )
+    _check(table, learner, prompts, lessons)
+    tokens = Reencoder(learner, prompts)
+    left_out: Counter[str] = Counter()
+    exercises = []
+    for lesson in lessons:
+        rows = _RowWriter(learner.name, tokens, lesson, settings.length_norm, left_out)
+        by_source = {
+            source: rows.groups(table.samples[j], j)
+            for j, source in sorted(enumerate(table.agents), key=lambda place: place[1])
+        }
+        mini_batches = _mini_batches(by_source, learner.name, lesson.updates, table.step, settings)
+        exercises.append(Exercise(lesson.objective, tuple(mini_batches)))
+    return LearnerBatch(tuple(exercises), left_out)
+
+
+Groups = dict[str, list[TrainingRow]]
+"""Rows by prompt."""
 
 
 class _RowWriter:
-    """Writes the rows of one learner and counts what it cannot use."""
+    """Writes the rows of one lesson and counts what the learner cannot use."""
 
-    def __init__(self, learner: Learner, prompts: Mapping[str, Prompt], norm: LengthNorm) -> None:
-        self._name = learner.name
-        self._tokens = Reencoder(learner, prompts)
+    def __init__(
+        self, name: str, tokens: Reencoder, lesson: Lesson, norm: LengthNorm, left_out: Counter[str]
+    ) -> None:
+        self._name = name
+        self._tokens = tokens
+        self._mask = lesson.mask.tolist()
+        self._advantages = lesson.advantages.tolist()
+        self._coefficients = lesson.coefficients.tolist()
+        self._complete = lesson.complete
         self._norm = norm
-        self.left_out: Counter[str] = Counter()
+        self._left_out = left_out
 
-    def groups(
-        self,
-        samples: Sequence[Sequence[Trajectory]],
-        mask: Sequence[Sequence[bool]],
-        advantages: Sequence[Sequence[float]],
-        omega: float,
-    ) -> list[list[TrainingRow]]:
+    def groups(self, samples: Sequence[Sequence[Trajectory]], j: int) -> Groups:
         """One source's rows, a list for every prompt it answered."""
-        groups = []
-        for group, scored, advantage in zip(samples, mask, advantages, strict=True):
-            rows = [
-                self._row(trajectory, advantage[i], omega) for i, trajectory in enumerate(group) if scored[i]
-            ]
-            groups.append([row for row in rows if row is not None])
-        return [group for group in groups if group]
+        groups: Groups = {}
+        for b, group in enumerate(samples):
+            chosen = [(i, trajectory) for i, trajectory in enumerate(group) if self._mask[j][b][i]]
+            rows = [self._row(trajectory, self._advantages[j][b][i], j) for i, trajectory in chosen]
+            usable = [row for row in rows if row is not None]
+            if usable:
+                groups[usable[0].prompt_id] = usable
+        return groups
 
-    def _row(self, trajectory: Trajectory, advantage: float, omega: float) -> TrainingRow | None:
-        encoded = self._tokens.encode(trajectory)
+    def _row(self, trajectory: Trajectory, advantage: float, j: int) -> TrainingRow | None:
+        encoded = self._tokens.encode(trajectory, complete=self._complete)
         if isinstance(encoded, str):
-            self.left_out[encoded] += 1
+            self._left_out[encoded] += 1
             return None
         own = trajectory.source == self._name
         if own:
@@ -120,9 +137,28 @@ class _RowWriter:
             source_mean_logp=mean_logp,
             source_logps=trajectory.token_logps if own else (),
             advantage=advantage,
-            omega=omega,
+            omega=1.0 if own else self._coefficients[j],
             length_scale=scale,
+            sample=trajectory.sample,
         )
+
+
+def _mini_batches(
+    by_source: dict[str, Groups], learner: str, updates: int | None, step: int, settings: BatchSettings
+) -> list[MiniBatch]:
+    """A lesson's rows as updates; `by_source` is sorted by name."""
+    if updates is not None:
+        together: Groups = {}
+        for groups in by_source.values():
+            for prompt_id, rows in groups.items():
+                together.setdefault(prompt_id, []).extend(rows)
+        return _split(list(together.values()), updates)
+    split = {
+        source: _split(list(groups.values()), settings.mini_batches_per_source)
+        for source, groups in by_source.items()
+    }
+    own = split.pop(learner)
+    return [*own, *_order(list(split.values()), settings.peer_order, step)]
 
 
 def _split(groups: Sequence[Sequence[TrainingRow]], parts: int) -> list[MiniBatch]:
@@ -146,20 +182,22 @@ def _order(peers: list[list[MiniBatch]], order: PeerOrder, step: int) -> list[Mi
 
 
 def _check(
-    table: RewardTable,
-    learner: Learner,
-    prompts: Mapping[str, Prompt],
-    advantages: Tensor,
-    coefficients: Tensor,
+    table: RewardTable, learner: Learner, prompts: Mapping[str, Prompt], lessons: Sequence[Lesson]
 ) -> None:
     if learner.name not in table.agents:
         raise ValueError(f"learner {learner.name!r} is not one of the agents {list(table.agents)}")
     missing = [prompt_id for prompt_id in table.prompt_ids if prompt_id not in prompts]
     if missing:
         raise ValueError(f"prompts: the table has answers to {missing[:5]}, which are not given")
-    for name, tensor, shape in (
-        ("advantages[j, b, i]", advantages, table.mask.shape),
-        ("coefficients[j]", coefficients, (len(table.agents),)),
-    ):
-        if tensor.shape != shape:
-            raise ValueError(f"{name}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}")
+    for number, lesson in enumerate(lessons):
+        for name, tensor, shape in (
+            ("advantages[j, b, i]", lesson.advantages, table.mask.shape),
+            ("mask[j, b, i]", lesson.mask, table.mask.shape),
+            ("coefficients[j]", lesson.coefficients, (len(table.agents),)),
+        ):
+            if tensor.shape != shape:
+                raise ValueError(
+                    f"lesson {number}, {name}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}"
+                )
+        if bool((lesson.mask & ~table.mask).any()):
+            raise ValueError(f"lesson {number}, mask: takes responses that do not exist or have no reward")

@@ -43,8 +43,11 @@ class Reencoder:
         self._prompt_tokens: dict[str, Tokens] = {}
         self._text_tokens: dict[str, Tokens | LeftOut] = {}
 
-    def encode(self, trajectory: Trajectory) -> Encoded | LeftOut:
-        """Prompt and response as the learner trains on them, or why it cannot."""
+    def encode(self, trajectory: Trajectory, *, complete: bool = False) -> Encoded | LeftOut:
+        """Prompt and response as the learner trains on them, or why it cannot.
+
+        `complete`: a peer's response that ended by itself ends with the learner's EOS.
+        """
         room = self._learner.context_length
         prompt = self._prompt(trajectory.prompt_id)
         if room is not None and len(prompt) >= room:
@@ -52,6 +55,10 @@ class Reencoder:
         response = self._response(trajectory)
         if isinstance(response, str):
             return response
+        own = trajectory.source == self._learner.name
+        if complete and not own and trajectory.finish_reason == "stop":
+            end = self._learner.encoder.eos_id
+            response = response if response[-1] == end else (*response, end)
         if room is not None and len(prompt) + len(response) > room:
             return "response_too_long"
         return Encoded(prompt, response)

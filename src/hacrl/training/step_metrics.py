@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from hacrl.agents.learner import UpdateReport
-from hacrl.algorithm import effective_sample_size, ratio_quantiles, window_shares
+from hacrl.algorithm import HacpoObjective, effective_sample_size, ratio_quantiles, window_shares
 from hacrl.algorithm.diagnostics import peer_weights
-from hacrl.algorithm.methods import HacpoObjective
 from hacrl.algorithm.ratio import HacpoParams, bounded
 from hacrl.training.team import Team
 from hacrl.training.train import StepRecord
@@ -67,8 +66,7 @@ def _updates(reports: Sequence[UpdateReport]) -> Iterator[tuple[str, float]]:
 def _cross(team: Team, record: StepRecord) -> dict[str, float]:
     """For every pair: omega, where the ratios lie, and what the responses are worth."""
     values: dict[str, float] = {}
-    objective = team.method.objective
-    params = objective.params if isinstance(objective, HacpoObjective) else HacpoParams()
+    params = _window(record)
     for k, learner in enumerate(team.names):
         for source in team.topology[learner]:
             prefix = f"cross/{source}->{learner}"
@@ -79,15 +77,28 @@ def _cross(team: Team, record: StepRecord) -> dict[str, float]:
     return values
 
 
+def _window(record: StepRecord) -> HacpoParams:
+    """The window of the step's objective; the default one for methods that have none."""
+    for batch in record.batches.values():
+        for exercise in batch.exercises:
+            if isinstance(exercise.objective, HacpoObjective):
+                return exercise.objective.params
+    return HacpoParams()
+
+
 def _peer_rows(
     record: StepRecord, learner: str, source: str
 ) -> Iterator[tuple[int, list[TrainingRow], Tensor]]:
-    """For every update that saw responses of the source: its number, those rows and their ratios."""
+    """For every update with a gradient from the source's responses: its number, those rows, their ratios."""
     mini_batches = record.batches[learner].mini_batches if learner in record.batches else ()
     for update, (mini_batch, report) in enumerate(
         zip(mini_batches, record.reports.get(learner, []), strict=False)
     ):
-        chosen = [i for i, row in enumerate(mini_batch) if row.source == source]
+        chosen = [
+            i
+            for i, row in enumerate(mini_batch)
+            if row.source == source and not math.isnan(report.mean_logps[i])
+        ]
         if chosen:
             rows = [mini_batch[i] for i in chosen]
             log_ratio = [

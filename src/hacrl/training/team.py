@@ -14,9 +14,10 @@ from hacrl import tasks
 from hacrl.agents import nursery
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
-from hacrl.algorithm import Capability, Method
+from hacrl.algorithm import Capability
 from hacrl.config import Recipe, TaskSection, make_method
 from hacrl.exchange import BatchSettings, Learner, Reverify, Topology
+from hacrl.methods import Method
 from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
 from hacrl.tasks import Task
 from hacrl.training.data import PromptOrder
@@ -124,11 +125,11 @@ def build_team(
         order=order,
         rewarder=rewarder,
         evaluation_tasks=tuple(evaluation_tasks),
-        method=make_method(recipe.method),
+        method=make_method(recipe.method, len(names)),
         topology=recipe.topology(),
         batch_settings=BatchSettings(
             length_norm=recipe.exchange.length_norm,
-            mini_batches_per_source=recipe.updates.mini_batches * recipe.method.rollout_factor,
+            mini_batches_per_source=recipe.updates.mini_batches * recipe.rollout_factor,
             peer_order=recipe.exchange.peer_order,
         ),
         sampling=Sampling(**recipe.sampling.model_dump()),

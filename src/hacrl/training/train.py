@@ -13,7 +13,8 @@ from torch import Tensor
 
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.learner import UpdateReport
-from hacrl.exchange import LearnerBatch, TrajectoryPool, arrange, build_batches, hear
+from hacrl.exchange import LearnerBatch, TrajectoryPool, arrange, build_batches, hear, told
+from hacrl.methods import View
 from hacrl.training.team import Member, Team
 from hacrl.types import Prompt, Trajectory
 
@@ -50,11 +51,12 @@ def train_step(team: Team, step: int) -> StepRecord:
     """One step: sample, verify, share, and let every agent learn from everything it hears."""
     record = StepRecord(step)
     prompts = team.order.batch(step)  # 1. draw B prompts; freeze every policy as its old policy
+    asked = team.method.assign(prompts, [member.name for member in team.active])
     record.fingerprints = {member.name: member.policy.fingerprint() for member in team.active}
-    asked = {member.name: [prompt.id for prompt in prompts] for member in team.active}
-    pool = TrajectoryPool(step, asked, record.fingerprints)
+    ids = {name: [prompt.id for prompt in own] for name, own in asked.items()}
+    pool = TrajectoryPool(step, ids, record.fingerprints)
     for member in team.active:  # 2.-3. every agent answers, every answer is verified
-        pool.add(member.name, _answers(team, member, prompts, record))
+        pool.add(member.name, _answers(team, member, asked[member.name], record))
     record.trajectories = pool.trajectories
     record.rejected.update(pool.rejected)
 
@@ -64,7 +66,7 @@ def train_step(team: Team, step: int) -> StepRecord:
         with record.timed("exchange"):  # 5.-6. advantages, coefficients, the learner's tokens
             batch = record.batches[member.name] = _lessons(team, member, prompts, record)
         with record.timed(f"update/{member.name}"):  # 7.-10. own responses first, then the peers'
-            record.reports[member.name] = _update(team, member, batch, record)
+            _update(member, batch, record)
     return record
 
 
@@ -109,31 +111,35 @@ def _batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor
 
 
 def _lessons(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> LearnerBatch:
-    """The learner's training batch: what it hears, with its own advantages and coefficients."""
-    by_id = {prompt.id: prompt for prompt in prompts}
+    """The learner's training batch: what it hears, as its method wants it taught."""
+    recipe, by_id = team.recipe, {prompt.id: prompt for prompt in prompts}
     heard, mistrusted = hear(
-        record.trajectories, member.name, team.topology[member.name], team.reverify(by_id)
+        _as_told(team, member.name, record), member.name, team.topology[member.name], team.reverify(by_id)
     )
     record.rejected.update(mistrusted)
     table = arrange(record.step, heard, team.names, list(by_id))
-    advantages, _ = team.method.advantages(
-        table.rewards, record.omega, reward_max=team.recipe.reward.maximum, mask=table.mask
-    )
-    k = team.names.index(member.name)
-    return build_batches(
-        table,
-        member.learner,
-        by_id,
-        advantages[k],
-        team.method.coefficients(record.omega)[k],
-        team.batch_settings,
+    view = View(member.name, table, record.omega, recipe.reward.maximum, recipe.updates.mini_batches)
+    return build_batches(table, member.learner, by_id, team.method.lessons(view), team.batch_settings)
+
+
+def _as_told(team: Team, learner: str, record: StepRecord) -> Sequence[Trajectory]:
+    """The step's trajectories as the learner knows them: it is never wrong about its own."""
+    exchange = team.recipe.exchange
+    return told(
+        record.trajectories,
+        shuffled=set(exchange.shuffled) - {learner},
+        inverted=set(exchange.inverted) - {learner},
+        reward_max=team.recipe.reward.maximum,
+        seed=team.seed(f"faults/{record.step}"),
     )
 
 
-def _update(team: Team, member: Member, batch: LearnerBatch, record: StepRecord) -> list[UpdateReport]:
+def _update(member: Member, batch: LearnerBatch, record: StepRecord) -> None:
     """The learner's updates of this step; given up at the first loss that is not finite."""
+    reports = record.reports[member.name] = []
     try:
-        return member.policy.update(batch.mini_batches, team.method.objective)
+        for exercise in batch.exercises:
+            for mini_batch in exercise.mini_batches:
+                reports += member.policy.update([mini_batch], exercise.objective, done=len(reports))
     except NonFiniteLoss as error:
         record.failures[member.name] = str(error)
-        return []

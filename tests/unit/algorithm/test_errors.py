@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from hacrl.algorithm import Capability, HacpoParams, advantages, grpo_loss, gspo_loss, hacpo, hacpo_loss
+from hacrl.algorithm import Capability, HacpoParams, advantages, grpo_loss, gspo_loss, hacpo_loss
+from hacrl.methods import hacpo
 
 REWARDS = torch.tensor([[[0.0, 1.0]], [[1.0, 1.0]]])
 OMEGA = torch.ones(2, 2)

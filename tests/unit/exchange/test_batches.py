@@ -2,12 +2,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from hacrl.agents.rendering import Rendering
+from hacrl.algorithm import GspoObjective
 from hacrl.exchange.batches import BatchSettings, LearnerBatch, build_batches
+from hacrl.exchange.lesson import Lesson
 from hacrl.exchange.reencode import Learner
 from hacrl.exchange.table import arrange
 from hacrl.types import Prompt, Trajectory
@@ -32,13 +35,15 @@ def batch_for(
     agents: str,
     settings: BatchSettings | None = None,
     learner: Learner | None = None,
+    **how: Any,
 ) -> LearnerBatch:
     """Advantages number the places: 100 j + 10 b + i. Coefficients are 1.5, 2.5, ..."""
     table = arrange(trajectories[0].step, trajectories, list(agents), list(PROMPTS))
     j, b, i = (torch.arange(size, dtype=torch.float64) for size in table.mask.shape)
     advantages = 100 * j[:, None, None] + 10 * b[:, None] + i
     learner = learner or Learner(name, ENCODER)
-    return build_batches(table, learner, PROMPTS, advantages, torch.arange(len(agents)) + 1.5, settings)
+    lesson = Lesson(GspoObjective(), advantages, table.mask, torch.arange(len(agents)) + 1.5, **how)
+    return build_batches(table, learner, PROMPTS, [lesson], settings)
 
 
 def sources(batch: LearnerBatch) -> str:
@@ -125,22 +130,25 @@ def test_what_does_not_fit_is_left_out_and_counted() -> None:
     assert sources(batch) == "ab"
     assert [len(mini_batch) for mini_batch in batch.mini_batches] == [1, 1]
     nothing = batch_for("a", step, "ab", learner=replace(learner, context_length=5))
-    assert nothing == LearnerBatch((), nothing.left_out)
+    assert nothing.mini_batches == ()
     assert nothing.left_out == {"prompt_too_long": 5}
 
 
 def test_errors_name_the_argument() -> None:
     table = arrange(1, [trajectory()], ["a"], ["p0"])
-    fine = torch.zeros(1, 1, 1)
+    fine = Lesson(GspoObjective(), torch.zeros(1, 1, 1), table.mask, torch.ones(1))
     learner = Learner("a", ENCODER)
     with pytest.raises(ValueError, match=r"learner 'x' is not one of the agents \['a'\]"):
-        build_batches(table, Learner("x", ENCODER), PROMPTS, fine, torch.ones(1))
+        build_batches(table, Learner("x", ENCODER), PROMPTS, [fine])
     with pytest.raises(ValueError, match=r"prompts: the table has answers to \['p0'\]"):
-        build_batches(table, learner, {}, fine, torch.ones(1))
-    with pytest.raises(ValueError, match=r"advantages\[j, b, i\]: expected shape \(1, 1, 1\), got"):
-        build_batches(table, learner, PROMPTS, fine[None], torch.ones(1))
+        build_batches(table, learner, {}, [fine])
+    with pytest.raises(ValueError, match=r"lesson 1, advantages\[j, b, i\]: expected shape \(1, 1, 1\), got"):
+        build_batches(table, learner, PROMPTS, [fine, replace(fine, advantages=torch.zeros(1, 1))])
     with pytest.raises(ValueError, match=r"coefficients\[j\]: expected shape \(1,\), got \(1, 1\)"):
-        build_batches(table, learner, PROMPTS, fine, torch.ones(1, 1))
+        build_batches(table, learner, PROMPTS, [replace(fine, coefficients=torch.ones(1, 1))])
+    unscored = arrange(1, [trajectory(reward=None)], ["a"], ["p0"])
+    with pytest.raises(ValueError, match="lesson 0, mask: takes responses that do not exist or have no rew"):
+        build_batches(unscored, learner, PROMPTS, [fine])
     for wrong in ({"length_norm": "x"}, {"peer_order": "x"}, {"mini_batches_per_source": 0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}: expected"):
             BatchSettings(**wrong)  # type: ignore[arg-type]

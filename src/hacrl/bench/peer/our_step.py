@@ -11,7 +11,7 @@ from torch import nn
 from hacrl.agents.learner import UpdateReport
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import Optimisation, Sampling
-from hacrl.algorithm import Objective, gspo, own_advantages
+from hacrl.algorithm import GspoObjective, Objective, own_advantages
 from hacrl.bench.peer.flops import step_flops
 from hacrl.bench.peer.result import StepTiming
 from hacrl.bench.peer.workload import Workload, make_model, make_prompts, make_tokenizer, reward
@@ -47,7 +47,7 @@ class OurSide:
 
     def update(self, batches: Sequence[MiniBatch], objective: Objective | None = None) -> list[UpdateReport]:
         """One update per mini-batch, by default with GSPO."""
-        return self.policy.update(batches, objective or gspo().objective)
+        return self.policy.update(batches, objective or GspoObjective())
 
     def step(self, seed: int, replayed: list[Rollout] | None = None) -> StepTiming:
         """One timed step on fresh or replayed answers."""

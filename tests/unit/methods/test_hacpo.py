@@ -7,17 +7,13 @@ from hacrl.algorithm import (
     Capability,
     HacpoParams,
     effective_sample_size,
-    grpo,
-    gspo,
-    gspo_x2,
-    hacpo,
     hacpo_loss,
-    naive,
     peer_weights,
     ratio_quantiles,
     window_lower,
     window_shares,
 )
+from hacrl.methods import hacpo
 
 OMEGA = torch.tensor([[1.0, 0.5], [2.0, 1.0]])
 REWARDS = torch.tensor([[[0.0, 1.0]], [[1.0, 1.0]]])
@@ -53,22 +49,11 @@ def test_each_mechanism_can_be_switched_off():
     assert baseline.tolist() == [[0.5], [1.0]]  # agent 1: (2 * 1 + 1 + 1) / 4 = 1, not above reward_max
     _, plain = hacpo(without=("capability_baseline",)).advantages(REWARDS, OMEGA)
     assert plain.tolist() == [[0.75], [0.75]]
+    assert hacpo(without=("stepwise", "coefficient")).name == "hacpo-no_stepwise-no_coefficient"
 
 
 def test_a_peer_is_never_up_weighted():
     assert peer_loss(HacpoParams(), log_ratio=0.3) == (-2.0, -0.0)
-
-
-def test_isolated_methods_see_only_their_own_group():
-    for method in (gspo(), grpo(), gspo_x2()):
-        assert not method.shares
-        actual, baseline = method.advantages(REWARDS, OMEGA)
-        assert baseline.tolist() == [[0.5], [1.0]]
-        torch.testing.assert_close(actual[0, 0], torch.tensor([[-0.70710578, 0.70710578]]))
-        assert not actual[0, 1].any()
-        assert not actual[1].any()
-    assert [method.rollout_factor for method in (gspo(), gspo_x2(), naive())] == [1, 2, 1]
-    assert hacpo(without=("stepwise", "coefficient")).name == "hacpo-no_stepwise-no_coefficient"
 
 
 def test_the_fallback_of_a_learner_that_did_not_answer_is_the_plain_mean():

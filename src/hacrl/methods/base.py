@@ -1,0 +1,69 @@
+"""What a method decides: who answers which prompts, and what a learner makes of everybody's answers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from hacrl.exchange import Lesson, RewardTable
+from hacrl.types import Prompt
+
+
+@dataclass(frozen=True)
+class View:
+    """What one learner knows in a step: its own answers and those it hears."""
+
+    learner: str
+    table: RewardTable
+    omega: Tensor
+    """[k, j]: learner over source, everywhere."""
+    reward_max: float
+    mini_batches: int
+    """Updates that are made on one source's answers."""
+
+    @property
+    def k(self) -> int:
+        """The learner's place among the agents."""
+        return self.table.agents.index(self.learner)
+
+    @property
+    def own(self) -> Tensor:
+        """[j, b, i] bool: the learner's own answers that could be scored."""
+        mine = torch.zeros_like(self.table.mask)
+        mine[self.k] = self.table.mask[self.k]
+        return mine
+
+    @property
+    def verified(self) -> Tensor:
+        """[j, b, i] bool: answers with the full reward."""
+        return self.table.mask & (self.table.rewards >= self.reward_max)
+
+    @property
+    def equal_weights(self) -> Tensor:
+        """[j] ones."""
+        return torch.ones(len(self.table.agents), dtype=self.table.rewards.dtype)
+
+    @property
+    def peer_updates(self) -> int:
+        """Updates a sharing method makes on peers' answers: controls make as many without peers."""
+        return self.mini_batches * (len(self.table.agents) - 1)
+
+
+class Method(ABC):
+    """How agents learn from a step's answers."""
+
+    name: str
+    rollout_factor: int = 1
+    """How many times the recipe's samples per prompt are drawn."""
+
+    def assign(self, prompts: Sequence[Prompt], agents: Sequence[str]) -> dict[str, list[Prompt]]:
+        """Which of the step's prompts each agent answers: all of them."""
+        return {agent: list(prompts) for agent in agents}
+
+    @abstractmethod
+    def lessons(self, view: View) -> list[Lesson]:
+        """What one learner does in this step, in order."""

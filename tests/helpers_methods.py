@@ -1,0 +1,36 @@
+"""A step small enough to follow by hand, as one learner sees it."""
+
+from __future__ import annotations
+
+import torch
+
+from hacrl.exchange import arrange
+from hacrl.methods import View
+from helpers_exchange import trajectory
+
+ANSWERS = {
+    "a": {"p0": [("7", 1.0), ("8", 0.0), ("7", 1.0), ("+7", 1.0)], "p1": [("x", 0.0)] * 4},
+    "b": {"p0": [("7", 1.0)] + [("9", 0.0)] * 3, "p1": [("5", 1.0), ("6", 0.0), ("6", 0.0), ("6", 0.0)]},
+}
+"""Agent -> prompt -> answers with their rewards. Agent a never solves p1, b does once."""
+
+
+def view(
+    learner: str = "a", agents: str = "ab", answers: dict[str, dict[str, list[tuple[str, float]]]] = ANSWERS
+) -> View:
+    """What the learner knows; agent b is twice as good as a, whatever the answers say."""
+    step = [
+        trajectory(agent, prompt, i, text=text, reward=reward)
+        for agent in agents
+        for prompt, given in answers[agent].items()
+        for i, (text, reward) in enumerate(given)
+    ]
+    worth = torch.tensor([{"a": 1.0, "b": 2.0}.get(agent, 1.0) for agent in agents], dtype=torch.float64)
+    table = arrange(1, step, list(agents), ["p0", "p1"])
+    return View(learner, table, worth[:, None] / worth[None, :], reward_max=1.0, mini_batches=2)
+
+
+def texts(view: View, chosen: torch.Tensor) -> list[tuple[str, str, str]]:
+    """(agent, prompt, text) of the chosen answers."""
+    samples = [view.table.samples[j][b][i] for j, b, i in chosen.nonzero().tolist()]
+    return sorted((t.source, t.prompt_id, t.text) for t in samples)

@@ -1,0 +1,74 @@
+"""Controls do what a sharing method does, with nothing shared."""
+
+import torch
+
+from hacrl.algorithm import HacpoObjective, ImitationObjective, SourceData, SurrogateObjective
+from hacrl.methods import gspo, hacpo, hacpo_copies, hacpo_muted, pool, pool_x2, replay, replay_x2
+from helpers_methods import texts, view
+
+
+def test_replay_is_gspo_and_then_the_own_successes_again():
+    seen = view("a")
+    own, again = replay().lessons(seen)
+    (alone,) = gspo().lessons(seen)
+    assert own.mask.equal(alone.mask)
+    assert own.advantages.equal(alone.advantages)
+    assert texts(seen, again.mask) == [("a", "p0", "+7"), ("a", "p0", "7"), ("a", "p0", "7")]
+    assert again.advantages.equal(alone.advantages)
+    assert again.objective == SurrogateObjective()
+    assert again.updates == 2  # one peer, two mini-batches
+    assert replay_x2().rollout_factor == 2
+    assert replay_x2().lessons(seen)[1].updates == 4
+
+
+def test_the_own_pool_holds_each_text_once_and_every_prompt_counts_the_same():
+    seen = view("b")
+    own, pooled = pool().lessons(seen)
+    assert own.mask.equal(seen.own)
+    assert texts(seen, pooled.mask) == [("b", "p0", "7"), ("b", "p1", "5")]
+    seen = view("a")
+    _, pooled = pool().lessons(seen)
+    assert texts(seen, pooled.mask) == [("a", "p0", "+7"), ("a", "p0", "7")]
+    # Two rows, one prompt with two texts of 2 and 3 tokens (EOS included): 2 / (1 * 2 * 2.5).
+    assert pooled.advantages[pooled.mask].tolist() == [0.4, 0.4]
+    assert not pooled.advantages[~pooled.mask].any()
+    assert pooled.objective == ImitationObjective()
+    assert pooled.complete
+    assert pool_x2().lessons(seen)[1].updates == 4
+
+
+def test_muted_peers_keep_their_place_but_have_no_gradient():
+    seen = view("a")
+    (full,), (muted,) = hacpo().lessons(seen), hacpo_muted().lessons(seen)
+    assert muted.mask.equal(full.mask)
+    assert muted.objective == full.objective
+    assert muted.advantages[0].equal(full.advantages[0])
+    assert full.advantages[1].any()
+    assert not muted.advantages[1].any()
+
+
+def test_copies_are_further_answers_of_ones_own_treated_as_a_peers():
+    seen = view("a")
+    own, copies = hacpo_copies(2).lessons(seen)
+    sample = torch.arange(4)
+    assert own.mask.equal(seen.own & (sample < 2))
+    assert copies.mask.equal(seen.own & (sample >= 2))
+    assert own.advantages.equal(gspo().lessons(seen)[0].advantages)
+    assert (own.updates, copies.updates) == (2, 2)
+    assert (hacpo_copies(3).rollout_factor, hacpo_copies(2).rollout_factor) == (3, 2)
+    # Above ratio 1 a peer has no gradient; an own answer with advantage -1 has one.
+    logps = torch.tensor([[-0.5]], requires_grad=True)
+    data = SourceData(
+        source_mean_logp=torch.tensor([-1.0]),
+        source_logps=torch.tensor([[-1.0]]),
+        advantage=torch.tensor([-1.0]),
+        own=torch.tensor([True]),
+        omega=torch.tensor([1.0]),
+    )
+    gradients = [
+        torch.autograd.grad(lesson.objective(logps, torch.tensor([[True]]), data, 0).sum(), logps)[0].item()
+        for lesson in (own, copies)
+    ]
+    assert gradients[0] > 1.0
+    assert gradients[1] == 0.0
+    assert isinstance(copies.objective, HacpoObjective)
