@@ -9,6 +9,7 @@ from typing import Any
 
 from hacrl.experiments.outcomes import Outcomes
 from hacrl.experiments.plan import Plan, make_plan
+from hacrl.training.run import evaluation_file
 
 AGENTS = ("ada", "bob")
 
@@ -50,9 +51,12 @@ def finish(
     greedy: Mapping[str, Sequence[float | None]],
     *,
     rollouts: int = 100,
-    curve: Mapping[int, float] | None = None,
+    during: Mapping[int, Mapping[str, Sequence[float]]] | None = None,
 ) -> None:
-    """Write the outcome of a run: agents' outcomes by problem; before training all answers were wrong."""
+    """Write the outcome of a run: agents' outcomes by problem after the last step, and `during` it by step.
+
+    Before training all answers were wrong.
+    """
     run = planned.run(method, seed)
     run.directory.path.mkdir(parents=True)
     agents = {}
@@ -72,15 +76,17 @@ def finish(
         "method": method,
         "task": "digits",
         "steps": run.recipe.steps,
-        "seconds": 6.0,
+        "cpu_seconds": 6.0,
         "agents": agents,
     }
     run.directory.config.write_text(json.dumps({"versions": {"hacrl": "1"}}))
-    lines = [
-        {"step": step, **{f"agent/{name}/eval/digits/greedy": value for name in greedy}}
-        for step, value in (curve or {}).items()
-    ]
-    run.directory.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for step, by_agent in (during or {}).items():
+        path = evaluation_file(run.directory, step)
+        path.parent.mkdir(exist_ok=True)
+        found = {
+            name: {"digits": evaluation(values, [""] * len(values))} for name, values in by_agent.items()
+        }
+        path.write_text(json.dumps(found))
     run.directory.summary.write_text(json.dumps(summary))
 
 

@@ -99,12 +99,14 @@ def metrics(out: Path) -> list[dict[str, float]]:
 def outcome(out: Path) -> dict[str, Any]:
     """Everything of a finished run that must not depend on how it got there."""
     summary = json.loads((out / "summary.json").read_text())
-    summary.pop("seconds")
+    for spent in ("seconds", "cpu_seconds"):
+        summary.pop(spent)
     return {
         "weights": {
             path.parent.name: path.read_bytes() for path in sorted(out.glob("agents/*/model.safetensors"))
         },
         "metrics": metrics(out),
         "trajectories": {path.name: path.read_bytes() for path in sorted(out.glob("trajectories/*"))},
+        "evaluations": {path.name: path.read_bytes() for path in sorted(out.glob("evaluations/*"))},
         "summary": summary,
     }

@@ -1,4 +1,4 @@
-"""How fast methods learn: the area under the curve, and accuracy at equal rollouts and seconds."""
+"""How fast methods learn: the area under the curve, and accuracy at equal rollouts and CPU seconds."""
 
 from __future__ import annotations
 
@@ -23,70 +23,73 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Accuracy during the run, the mean of the agents, on the run's test problems.
-
-    Runs do not keep single problems here: intervals are over seeds alone, for these problems.
-    """
+    """Accuracy during the run, the mean of the agents."""
 
     task: str
     measure: Measure
     accuracy: dict[str, dict[int, float]]
-    """By method and step, mean over seeds."""
+    """By method and step, mean over seeds and problems."""
     area: Table
     """Mean accuracy over the run, by step."""
     equal_rollouts: Budget
-    equal_seconds: Budget
+    equal_cpu_seconds: Budget
     rollouts_to_reach: dict[str, dict[str, float | None]]
     """By reference and method: rollouts per agent until the reference's final accuracy; None: never."""
 
 
-def draw_curves(
-    outcomes: Outcomes, task: str, kind: Measure, references: Sequence[str], problems: int
-) -> Curves:
+def draw_curves(outcomes: Outcomes, task: str, kind: Measure, references: Sequence[str]) -> Curves:
     """The curves of all methods; between two evaluations accuracy is taken as a straight line."""
     found = {method: outcomes.curve(method, task, kind) for method in outcomes.plan.recipes}
-    curves = {method: values for method, (_, values) in found.items()}
+    curves = _scored_everywhere({method: values for method, (_, values) in found.items()})
     share = {method: np.array(steps) / steps[-1] for method, (steps, _) in found.items()}
     rollouts = {method: share[method] * outcomes.cost(method, "rollouts") for method in curves}
-    seconds = {method: share[method] * outcomes.cost(method, "seconds") for method in curves}
-    one_answer = 1 / (problems * len(outcomes.agents))
-    reach: dict[str, dict[str, float | None]] = {reference: {} for reference in references}
-    for reference in references:
-        for method in curves:
-            goal = float(curves[reference][:, -1].mean())
-            reach[reference][method] = _first_at(rollouts[method], curves[method].mean(axis=0), goal)
+    seconds = {method: share[method] * outcomes.cost(method, "cpu_seconds") for method in curves}
+    means = {method: values.mean(axis=(1, 2)) for method, values in curves.items()}
     return Curves(
         task=task,
         measure=kind,
         accuracy={
-            method: dict(zip(steps, values.mean(axis=0).tolist(), strict=True))
-            for method, (steps, values) in found.items()
+            method: dict(zip(found[method][0], mean.tolist(), strict=True)) for method, mean in means.items()
         },
-        area=tabulate({m: _area(share[m], curves[m]) for m in curves}, references, one_answer),
-        equal_rollouts=_at_equal(rollouts, curves, references, one_answer),
-        equal_seconds=_at_equal(seconds, curves, references, one_answer),
-        rollouts_to_reach=reach,
+        area=tabulate({method: _area(share[method], curves[method]) for method in curves}, references),
+        equal_rollouts=_at_equal(rollouts, curves, references),
+        equal_cpu_seconds=_at_equal(seconds, curves, references),
+        rollouts_to_reach={
+            reference: {
+                method: _first_at(rollouts[method], means[method], float(means[reference][-1]))
+                for method in curves
+            }
+            for reference in references
+        },
     )
 
 
+def _scored_everywhere(curves: dict[str, Array]) -> dict[str, Array]:
+    """Without the problems that some run could not score at some evaluation."""
+    scored = ~np.any([np.isnan(values).any(axis=(0, 1)) for values in curves.values()], axis=0)
+    return {method: values[:, :, scored] for method, values in curves.items()}
+
+
 def _area(share: Array, values: Array) -> Array:
-    """[seed, 1]: the mean height of each curve."""
+    """[seed, problem]: the mean height of each curve."""
     if len(share) == 1:
-        return values
-    heights = (values[:, 1:] + values[:, :-1]) / 2
-    mean_height = (heights * np.diff(share)).sum(axis=1, keepdims=True) / (share[-1] - share[0])
-    return np.asarray(mean_height)
+        return np.asarray(values[0])
+    heights = (values[1:] + values[:-1]) / 2
+    return np.asarray(np.tensordot(np.diff(share), heights, axes=1) / (share[-1] - share[0]))
 
 
-def _at_equal(
-    costs: dict[str, Array], curves: dict[str, Array], references: Sequence[str], one_answer: float
-) -> Budget:
+def _at_equal(costs: dict[str, Array], curves: dict[str, Array], references: Sequence[str]) -> Budget:
     budget = min(float(cost[-1]) for cost in costs.values())
-    values = {
-        method: np.array([[np.interp(budget, costs[method], seed)] for seed in curves[method]])
-        for method in curves
-    }
-    return Budget(budget, tabulate(values, references, one_answer))
+    values = {method: _at(budget, costs[method], curves[method]) for method in curves}
+    return Budget(budget, tabulate(values, references))
+
+
+def _at(budget: float, cost: Array, values: Array) -> Array:
+    """[seed, problem]: the curves' height at a cost."""
+    position = float(np.interp(budget, cost, np.arange(len(cost))))
+    below = min(int(position), len(cost) - 1)
+    above = min(below + 1, len(cost) - 1)
+    return np.asarray(values[below] + (position - below) * (values[above] - values[below]))
 
 
 def _first_at(cost: Array, curve: Array, goal: float) -> float | None:

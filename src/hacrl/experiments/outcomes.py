@@ -12,7 +12,8 @@ import numpy as np
 from hacrl.evaluate import MEASURES, Measure
 from hacrl.experiments.plan import Plan
 from hacrl.experiments.statistics import Array
-from hacrl.storage.files import read_jsonl
+from hacrl.storage.rundir import RunDirectory
+from hacrl.training.run import evaluation_file
 
 When = Literal["before", "after"]
 Summary = dict[str, Any]
@@ -91,9 +92,9 @@ class Outcomes:
         return np.asarray(same.mean(axis=0))
 
     def cost(self, method: str, key: str) -> float:
-        """Mean over seeds of a run's steps or seconds per agent, or over agents too of what they count."""
+        """Mean over seeds of a run's steps or CPU seconds per agent; over agents too of what they count."""
         summaries = self.summaries[method]
-        if key in ("steps", "seconds"):
+        if key in ("steps", "cpu_seconds"):
             of_run = float(np.mean([summary[key] for summary in summaries]))
             return of_run if key == "steps" else of_run / len(self.agents)
         return float(np.mean([[agent[key] for agent in summary["agents"].values()] for summary in summaries]))
@@ -109,18 +110,32 @@ class Outcomes:
         ]
 
     def curve(self, method: str, task: str, measure: Measure) -> tuple[list[int], Array]:
-        """Steps of the evaluations and the mean over agents [seed, evaluation], the last one included."""
-        points: list[dict[int, float]] = []
+        """Steps of the evaluations and their outcomes [evaluation, seed, problem], the mean over agents.
+
+        The evaluations before the first step and after the last are among them.
+        """
+        points = []
         for seed, summary in zip(self.plan.seeds, self.summaries[method], strict=True):
-            keys = [f"agent/{agent}/eval/{task}/{measure}" for agent in self.agents]
-            lines = read_jsonl(self.plan.run(method, seed).directory.metrics)
-            found = {line["step"]: [line[key] for key in keys] for line in lines if keys[0] in line}
-            found[summary["steps"]] = [
-                summary["agents"][a]["after"][task][measure]["mean"] for a in self.agents
-            ]
-            points.append({step: float(np.mean(values)) for step, values in found.items()})
-        steps = sorted(points[0])
-        return steps, np.array([[values[step] for step in steps] for values in points])
+            directory = self.plan.run(method, seed).directory
+            every, steps = self.plan.recipes[method].evaluation.every, summary["steps"]
+            found = {step: _read_evaluation(directory, step) for step in range(every, steps, every)}
+            found[steps] = {agent: kept["after"] for agent, kept in summary["agents"].items()}
+            if self.has_before:
+                found[0] = {agent: kept["before"] for agent, kept in summary["agents"].items()}
+            points.append(
+                {step: self._mean_of_agents(agents, task, measure) for step, agents in found.items()}
+            )
+        order = sorted(points[0])
+        return order, np.array([[seed[step] for seed in points] for step in order])
+
+    def _mean_of_agents(self, evaluations: Summary, task: str, measure: Measure) -> Array:
+        outcomes = [evaluations[agent][task]["problems"][measure] for agent in self.agents]
+        return np.asarray(np.array(outcomes, dtype=float).mean(axis=0))
+
+
+def _read_evaluation(directory: RunDirectory, step: int) -> Summary:
+    evaluation: Summary = json.loads(evaluation_file(directory, step).read_text())
+    return evaluation
 
 
 def same_problems(outcomes: Outcomes) -> None:

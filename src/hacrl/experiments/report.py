@@ -26,7 +26,9 @@ def report(results: Results) -> str:
     for curves in results.curves:
         parts += _curves(results, curves)
     if not results.curves:
-        parts.append("Accuracy at equal rollouts and seconds needs `evaluation.every` above 0 in the recipe.")
+        parts.append(
+            "Accuracy at equal rollouts and CPU seconds needs `evaluation.every` above 0 in the recipe."
+        )
     parts += _alike(results)
     return "\n\n".join(parts) + "\n"
 
@@ -48,11 +50,11 @@ def _heading(results: Results) -> Iterator[str]:
 def _budgets(results: Results) -> Iterator[str]:
     yield "## What it costs, per agent"
     rows = [
-        [method, *(f"{results.budgets[method][key]:,.{1 if key == 'seconds' else 0}f}" for key in COSTS)]
+        [method, *(f"{results.budgets[method][key]:,.{1 if key == 'cpu_seconds' else 0}f}" for key in COSTS)]
         for method in results.methods
     ]
-    yield _markdown(["method", *(key.replace("_", " ") for key in COSTS)], rows)
-    yield "Seconds are those of training steps, on one core."
+    yield _markdown(["method", *(key.replace("_", " ").replace("cpu", "CPU") for key in COSTS)], rows)
+    yield "CPU seconds are those of training steps, verifiers included."
 
 
 def _accuracy(results: Results, accuracy: Accuracy) -> Iterator[str]:
@@ -75,11 +77,11 @@ def _accuracy(results: Results, accuracy: Accuracy) -> Iterator[str]:
 
 def _curves(results: Results, curves: Curves) -> Iterator[str]:
     yield f"## {_name(results, curves.measure)} on {curves.task} during the run"
-    rollouts, seconds = curves.equal_rollouts, curves.equal_seconds
+    rollouts, seconds = curves.equal_rollouts, curves.equal_cpu_seconds
     tables = {
         "mean over the run": curves.area,
         f"at {rollouts.per_agent:,.0f} rollouts": rollouts.table,
-        f"at {seconds.per_agent:,.1f} seconds": seconds.table,
+        f"at {seconds.per_agent:,.1f} CPU seconds": seconds.table,
     }
     rows = [
         [
@@ -90,7 +92,7 @@ def _curves(results: Results, curves: Curves) -> Iterator[str]:
         for method in results.methods
     ]
     reach = [f"rollouts to {reference}'s last accuracy" for reference in results.references]
-    yield "Mean of agents. These intervals are over seeds alone, for these test problems."
+    yield "Mean of agents."
     yield _markdown(["method", *tables, *reach], rows)
     yield _contrasts(tables)
 

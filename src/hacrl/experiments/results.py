@@ -13,7 +13,7 @@ from hacrl.experiments.outcomes import Outcomes, When, same_problems
 from hacrl.experiments.statistics import Array, Estimate, measure
 from hacrl.experiments.tables import Table, tabulate, within_range
 
-COSTS = ("steps", "rollouts", "generated_tokens", "trained_tokens", "updates", "seconds")
+COSTS = ("steps", "rollouts", "generated_tokens", "trained_tokens", "updates", "cpu_seconds")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def make_results(
         budgets={m: {key: outcomes.cost(m, key) for key in COSTS} for m in plan.recipes},
         accuracies=accuracies,
         curves=[
-            draw_curves(outcomes, accuracy.task, accuracy.measure, references, accuracy.problems)
+            draw_curves(outcomes, accuracy.task, accuracy.measure, references)
             for accuracy in accuracies
             if evaluated_during_runs
         ],

@@ -70,12 +70,11 @@ class Measured:
         return Estimate(self.mean, self.mean - half, self.mean + half, level)
 
 
-def measure(values: Array, *, resolution: float = 0.0, draws: int = DRAWS) -> Measured:
+def measure(values: Array, *, draws: int = DRAWS) -> Measured:
     """The mean of values [seed, problem] over seeds and problems, both drawn from a larger world.
 
     A hierarchical bootstrap: problems are resampled as they are; the level of the seeds, of which there are
     too few to resample, is Student's t. Signs are drawn evenly, so that a - b and b - a mirror each other.
-    Values that are means already are only known up to their `resolution`: equal ones may be so by rounding.
     """
     seeds, problems = values.shape
     if seeds < 2:
@@ -83,8 +82,7 @@ def measure(values: Array, *, resolution: float = 0.0, draws: int = DRAWS) -> Me
     mean = float(values.mean())
     by_seed, by_problem = values.mean(axis=1) - mean, values.mean(axis=0) - mean
     chance = _chance_variance(values - mean - by_seed[:, None] - by_problem)
-    rounding = resolution**2 / 12 / seeds
-    seed_variance = max(by_seed.var(ddof=1) / seeds, LEAST_OF_CHANCE * chance, rounding)
+    seed_variance = max(by_seed.var(ddof=1) / seeds, LEAST_OF_CHANCE * chance)
     weights, student = _resampling(seeds, problems, draws)
     problem_error = weights @ by_problem * _without_chance(by_problem, chance)
     seed_error = student * np.sqrt(seed_variance)
@@ -138,12 +136,12 @@ def holm_levels(p_values: Sequence[float]) -> list[float]:
     return levels
 
 
-def compare(family: Mapping[Key, Array], *, resolution: float = 0.0) -> dict[Key, Difference]:
+def compare(family: Mapping[Key, Array]) -> dict[Key, Difference]:
     """All comparisons of a family: the chance that any of their words is wrong is at most `ALPHA`.
 
     Each value is a method's outcomes minus its reference's, [seed, problem].
     """
-    measured = {key: measure(values, resolution=resolution) for key, values in family.items()}
+    measured = {key: measure(values) for key, values in family.items()}
     levels = holm_levels([found.p for found in measured.values()])
     return {
         key: Difference(found.interval(level), found.p, verdict_of(found.interval(level)))

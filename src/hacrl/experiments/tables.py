@@ -25,11 +25,11 @@ class Table:
     contrasts: list[Contrast]
 
 
-def tabulate(values: Mapping[str, Array], references: Sequence[str], resolution: float = 0.0) -> Table:
+def tabulate(values: Mapping[str, Array], references: Sequence[str]) -> Table:
     """Estimates and contrasts of accuracies [seed, problem] by method."""
     differences = {(m, r): values[m] - values[r] for m, r in pairs(list(values), references)}
-    found = compare(differences, resolution=resolution)
-    measured = {method: measure(own, resolution=resolution) for method, own in values.items()}
+    found = compare(differences)
+    measured = {method: measure(own) for method, own in values.items()}
     return Table(
         methods={method: within_range(own.interval()) for method, own in measured.items()},
         contrasts=[Contrast(m, r, difference) for (m, r), difference in found.items()],

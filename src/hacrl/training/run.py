@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from hacrl.config import RecipeError, recipe_differences
@@ -11,9 +13,10 @@ from hacrl.config.problems import Problem
 from hacrl.evaluate import Evaluation, evaluate
 from hacrl.exchange import write_step
 from hacrl.storage.checkpoint import Checkpoint, CheckpointStore
-from hacrl.storage.files import truncate_jsonl
+from hacrl.storage.files import make_directory, truncate_jsonl, write_atomic
 from hacrl.storage.rundir import RunDirectory
 from hacrl.training.alerts import Alerts
+from hacrl.training.cpu import cpu_seconds
 from hacrl.training.display import Display
 from hacrl.training.metrics import MetricsLog, open_sinks
 from hacrl.training.signals import stop_requests
@@ -41,6 +44,8 @@ class Progress:
     step: int = 0
     seconds: float = 0.0
     """Spent in training steps."""
+    cpu_seconds: float = 0.0
+    """Used in training steps, by verifiers in processes of their own too."""
     totals: dict[str, Counter[str]] = field(default_factory=dict)
     """Per agent: rollouts, generated_tokens, trained_tokens, updates."""
     before: Evaluations = field(default_factory=dict)
@@ -83,7 +88,7 @@ class Run:
                 progress.before = self._evaluate()
                 self._log.write(0, _as_metrics(progress.before))
             while progress.step < recipe.steps:
-                self._keep(train_step(self.team, progress.step + 1))
+                self._keep(self._step())
                 if stop.signal is not None and progress.step < recipe.steps:
                     self._save(background=False)
                     raise Stopped(progress.step, stop.signal)
@@ -106,9 +111,18 @@ class Run:
             self._load(checkpoint)
         step = self.progress.step
         truncate_jsonl(self.directory.metrics, lambda line: step > 0 and line["step"] <= step)
-        for path in self.directory.trajectories.glob("step_*.jsonl"):
+        kept_by_step = [*self.directory.trajectories.glob("step_*.jsonl")]
+        kept_by_step += evaluation_file(self.directory, step).parent.glob("step_*.json")
+        for path in kept_by_step:
             if int(path.stem.removeprefix("step_")) > step:
                 path.unlink()
+
+    def _step(self) -> StepRecord:
+        """The next training step, with its CPU time counted."""
+        before = cpu_seconds()
+        record = train_step(self.team, self.progress.step + 1)
+        self.progress.cpu_seconds += cpu_seconds() - before
+        return record
 
     def _keep(self, record: StepRecord) -> None:
         """Write down a finished step: trajectories, metrics, checkpoint."""
@@ -118,6 +132,7 @@ class Run:
         evaluations: Evaluations = {}
         if recipe.evaluation.every and record.step % recipe.evaluation.every == 0:
             evaluations = self._evaluate()
+            self._keep_evaluations(record.step, evaluations)
             metrics |= _as_metrics(evaluations)
             if record.step == recipe.steps:
                 self.progress.after = evaluations
@@ -148,6 +163,12 @@ class Run:
                 )
         return results
 
+    def _keep_evaluations(self, step: int, evaluations: Evaluations) -> None:
+        """Problem by problem, so that learning curves can be compared as the last evaluations are."""
+        path = evaluation_file(self.directory, step)
+        make_directory(path.parent)
+        write_atomic(path, json.dumps(_as_json(evaluations)).encode())
+
     def _save(self, *, background: bool, score: float | None = None) -> None:
         progress = self.progress
         contents: dict[str, Any] = {
@@ -155,6 +176,7 @@ class Run:
                 "recipe": self.team.recipe.resolved(),
                 "step": progress.step,
                 "seconds": progress.seconds,
+                "cpu_seconds": progress.cpu_seconds,
                 "totals": progress.totals,
                 "before": _as_json(progress.before),
                 "capability": self.team.capability.state_dict(),
@@ -175,6 +197,7 @@ class Run:
         self.progress = Progress(
             step=state["step"],
             seconds=state["seconds"],
+            cpu_seconds=state["cpu_seconds"],
             totals={name: Counter(totals) for name, totals in state["totals"].items()},
             before=_from_json(state["before"]),
         )
@@ -183,6 +206,11 @@ class Run:
         self._alerts.load_state_dict(state["alerts"])
         for member in self.team.members:
             member.policy.load_state(checkpoint.tensors(f"agents/{member.name}/state.safetensors"))
+
+
+def evaluation_file(directory: RunDirectory, step: int) -> Path:
+    """What an evaluation during the run found; those before and after it are in the summary."""
+    return directory.path / "evaluations" / f"step_{step:06d}.json"
 
 
 def _as_json(evaluations: Evaluations) -> dict[str, Any]:

@@ -121,6 +121,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "task": run.team.task.name,
         "steps": progress.step,
         "seconds": progress.seconds,
+        "cpu_seconds": progress.cpu_seconds,
         "agents": agents,
     }
 

@@ -77,27 +77,40 @@ def test_agents_that_answer_alike(planned):
     }
 
 
+def solved(problems, of=8):
+    return {agent: [RIGHT] * problems + [WRONG] * (of - problems) for agent in ("ada", "bob")}
+
+
 def test_curves_at_equal_budgets(tmp_path):
+    """Steps 0, 2, 4: hacpo solves 0, 2, 4 of eight; gspo 0, 1, 2; gspo_x2 as hacpo for twice the cost."""
     planned = plan(tmp_path, ["hacpo", "gspo", "gspo_x2"], evaluation={"every": 2})
-    finals = {"hacpo": 0.5, "gspo": 0.25, "gspo_x2": 0.5}
     for seed in (0, 1):
-        for method, middle in {"hacpo": 0.3, "gspo": 0.15, "gspo_x2": 0.3}.items():
-            solved = [RIGHT] * int(8 * finals[method])
-            outcomes = {agent: solved + [WRONG] * (8 - len(solved)) for agent in ("ada", "bob")}
+        for method, last in {"hacpo": 4, "gspo": 2, "gspo_x2": 4}.items():
             rollouts = 200 if method == "gspo_x2" else 100
-            curve = {0: 0.1, 2: middle}  # the last evaluation is in the summary
-            finish(planned, method, seed, outcomes, rollouts=rollouts, curve=curve)
+            during = {2: solved(last // 2)}
+            finish(planned, method, seed, solved(last), rollouts=rollouts, during=during)
     [curves] = results(planned, ("gspo", "gspo_x2")).curves
-    assert curves.accuracy["hacpo"] == {0: 0.1, 2: 0.3, 4: 0.5}
-    assert curves.area.methods["hacpo"].mean == pytest.approx(0.3)
-    assert curves.area.methods["gspo"].mean == pytest.approx((0.1 + 2 * 0.15 + 0.25) / 4)
+    assert curves.accuracy["hacpo"] == {0: 0, 2: 0.25, 4: 0.5}
+    assert curves.area.methods["hacpo"].mean == pytest.approx(0.25)
+    assert curves.area.methods["gspo"].mean == pytest.approx(0.125)
     assert curves.equal_rollouts.per_agent == 100
     at_equal = {method: found.mean for method, found in curves.equal_rollouts.table.methods.items()}
-    assert at_equal == pytest.approx({"hacpo": 0.5, "gspo": 0.25, "gspo_x2": 0.3})
-    assert curves.rollouts_to_reach["gspo"] == pytest.approx({"hacpo": 37.5, "gspo": 100, "gspo_x2": 75})
+    assert at_equal == pytest.approx({"hacpo": 0.5, "gspo": 0.25, "gspo_x2": 0.25})
+    assert curves.rollouts_to_reach["gspo"] == pytest.approx({"hacpo": 50, "gspo": 100, "gspo_x2": 100})
     assert curves.rollouts_to_reach["gspo_x2"] == pytest.approx({"hacpo": 100, "gspo": None, "gspo_x2": 200})
-    words = {contrast.difference.verdict for contrast in curves.area.contrasts}
-    assert words == {"no difference seen"}, "two seeds that are equal by rounding prove nothing"
+
+
+def test_the_end_of_a_curve_has_the_interval_of_the_final_table(tmp_path):
+    """Seeds and problems differ; all methods cost the same, so "equal rollouts" is the end of the run."""
+    planned = plan(tmp_path, ["hacpo", "gspo"], seeds=3, evaluation={"every": 2})
+    for seed, more in enumerate((1, 2, 1)):
+        finish(planned, "gspo", seed, solved(3), during={2: solved(2)})
+        finish(planned, "hacpo", seed, solved(3 + more), during={2: solved(2)})
+    found = results(planned)
+    [curves], [greedy] = found.curves, found.accuracies
+    assert curves.equal_rollouts.table == greedy.mean
+    assert curves.equal_cpu_seconds.table == greedy.mean
+    assert curves.area.contrasts[0].difference.interval.mean == pytest.approx(4 / 24 / 4)
 
 
 def test_every_pair_is_compared_once(tmp_path):
