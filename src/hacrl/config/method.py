@@ -88,6 +88,13 @@ class HacpoControlSection(MethodSection):
         return mini_batches * agents if self.name == "hacpo_copies" else mini_batches * (1 + peers)
 
 
+class CommonsSection(MethodSection):
+    """Division of labour: every agent answers prompts of its own, all learn from the verified answers."""
+
+    name: Literal["commons"]
+    """`commons`."""
+
+
 class NaiveSection(MethodSection):
     """All shared, nothing corrected."""
 
@@ -145,7 +152,15 @@ class OwnSuccessSection(MethodSection):
         return mini_batches * agents * self.rollout_factor(agents)
 
 
-_SECTIONS = (HacpoSection, HacpoControlSection, NaiveSection, GspoSection, GrpoSection, OwnSuccessSection)
+_SECTIONS = (
+    HacpoSection,
+    HacpoControlSection,
+    CommonsSection,
+    NaiveSection,
+    GspoSection,
+    GrpoSection,
+    OwnSuccessSection,
+)
 _SECTION: dict[str, type[MethodSection]] = {
     name: section for section in _SECTIONS for name in get_args(section.model_fields["name"].annotation)
 }
@@ -181,6 +196,7 @@ def _tag(value: object) -> str | None:
 MethodChoice = Annotated[
     Annotated[HacpoSection, Tag("<HacpoSection>")]
     | Annotated[HacpoControlSection, Tag("<HacpoControlSection>")]
+    | Annotated[CommonsSection, Tag("<CommonsSection>")]
     | Annotated[NaiveSection, Tag("<NaiveSection>")]
     | Annotated[GspoSection, Tag("<GspoSection>")]
     | Annotated[GrpoSection, Tag("<GrpoSection>")]
@@ -204,6 +220,7 @@ def make_method(section: MethodSection, agents: int) -> Method:
     if section.name == "hacpo_muted":
         return methods.hacpo_muted(HacpoParams(**settings))
     factories: dict[str, Callable[..., Method]] = {
+        "commons": methods.commons,
         "naive": methods.naive,
         "gspo": methods.gspo,
         "gspo_x2": methods.gspo_x2,

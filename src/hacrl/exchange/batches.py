@@ -45,6 +45,8 @@ class Exercise:
 
     objective: Objective
     mini_batches: tuple[MiniBatch, ...]
+    scorer: str | None = None
+    """The agent that has to score the rows before they are trained on (`Lesson.scorer`)."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,7 @@ def build_batches(
             for j, source in sorted(enumerate(table.agents), key=lambda place: place[1])
         }
         mini_batches = _mini_batches(by_source, learner.name, lesson.updates, table.step, settings)
-        exercises.append(Exercise(lesson.objective, tuple(mini_batches)))
+        exercises.append(Exercise(lesson.objective, tuple(mini_batches), lesson.scorer))
     return LearnerBatch(tuple(exercises), left_out)
 
 

@@ -23,5 +23,8 @@ class Lesson:
     updates: int | None = None
     """None: every source's prompts in `mini_batches_per_source` updates, own responses first. A number: that
     many updates, each on some of the prompts and everybody's responses to them."""
+    scorer: str | None = None
+    """The agent whose policy before the step the ratio is taken to; None: the one that drew the response.
+    It reads the learner's tokens, so that it is the learner itself or has the same tokenizer."""
     complete: bool = False
     """Peers' responses end with the learner's EOS, as what is imitated must; a ratio is taken without it."""

@@ -2,15 +2,18 @@
 
 from hacrl.methods.alone import Alone, grpo, gspo, gspo_x2
 from hacrl.methods.base import Method, View
+from hacrl.methods.commons import Commons, commons
 from hacrl.methods.controls import hacpo_copies, hacpo_muted, pool, pool_x2, replay, replay_x2
 from hacrl.methods.hacpo import Mechanism, Sharing, hacpo, naive
 
 __all__ = [
     "Alone",
+    "Commons",
     "Mechanism",
     "Method",
     "Sharing",
     "View",
+    "commons",
     "grpo",
     "gspo",
     "gspo_x2",

@@ -60,6 +60,10 @@ class Method(ABC):
     rollout_factor: int = 1
     """How many times the recipe's samples per prompt are drawn."""
 
+    def prompts_drawn(self, prompts_per_step: int, agents: int) -> int:
+        """Prompts of a step when every agent answers `prompts_per_step` of them: the same for all."""
+        return prompts_per_step
+
     def assign(self, prompts: Sequence[Prompt], agents: Sequence[str]) -> dict[str, list[Prompt]]:
         """Which of the step's prompts each agent answers: all of them."""
         return {agent: list(prompts) for agent in agents}

@@ -109,7 +109,9 @@ def build_team(
 ) -> Team:
     """Load the questions first and the models last: mistakes show before anything heavy happens."""
     task = task or load_task(recipe.task)
-    order = PromptOrder(task.train, recipe.prompts_per_step, recipe.seed)
+    method = make_method(recipe.method, len(recipe.agents))
+    drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.agents))
+    order = PromptOrder(task.train, drawn, recipe.seed)
     rewarder = make_rewarder(recipe, task, reward_funcs)
     evaluation_tasks = [_evaluation_task(recipe, task, rewarder)]
     for section in recipe.evaluation.tasks:
@@ -125,7 +127,7 @@ def build_team(
         order=order,
         rewarder=rewarder,
         evaluation_tasks=tuple(evaluation_tasks),
-        method=make_method(recipe.method, len(names)),
+        method=method,
         topology=recipe.topology(),
         batch_settings=BatchSettings(
             length_norm=recipe.exchange.length_norm,

@@ -6,15 +6,16 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.learner import UpdateReport
-from hacrl.exchange import LearnerBatch, TrajectoryPool, arrange, build_batches, hear, told
+from hacrl.exchange import Exercise, LearnerBatch, TrajectoryPool, arrange, build_batches, hear, told
 from hacrl.methods import View
+from hacrl.training.alignment import cosines, gradients_by_part
 from hacrl.training.team import Member, Team
 from hacrl.types import Prompt, Trajectory
 
@@ -36,8 +37,10 @@ class StepRecord:
     """Of every agent's weights when it sampled."""
     failures: dict[str, str] = field(default_factory=dict)
     """Agents whose updates were given up in this step, and why; the weights are as before the failed one."""
+    cosines: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
+    """By source and learner, in the steps that are audited (`hacrl.training.alignment`)."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Time by phase: `sample/<agent>`, `verify`, `exchange`, `update/<agent>`."""
+    """Time by phase: `sample/<agent>`, `verify`, `exchange`, `audit`, `update/<agent>`."""
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -56,21 +59,23 @@ def train_step(team: Team, step: int) -> StepRecord:
     ids = {name: [prompt.id for prompt in own] for name, own in asked.items()}
     pool = TrajectoryPool(step, ids, record.fingerprints)
     for member in team.active:  # 2.-3. every agent answers, every answer is verified
-        pool.add(member.name, _answers(team, member, asked[member.name], record))
+        pool.add(member.name, answers(team, member, asked[member.name], record))
     record.trajectories = pool.trajectories
     record.rejected.update(pool.rejected)
 
-    team.capability.update(*_batch_means(team, record.trajectories))  # 4. capability
+    team.capability.update(*batch_means(team, record.trajectories))  # 4. capability
     record.omega = team.capability.omega
-    for member in team.active:
-        with record.timed("exchange"):  # 5.-6. advantages, coefficients, the learner's tokens
-            batch = record.batches[member.name] = _lessons(team, member, prompts, record)
-        with record.timed(f"update/{member.name}"):  # 7.-10. own responses first, then the peers'
-            _update(member, batch, record)
+    for member in team.active:  # 5.-6. advantages, coefficients, the learner's tokens
+        with record.timed("exchange"):
+            record.batches[member.name] = learner_batch(team, member, prompts, record)
+    for member in team.active:  # 7.-10. own responses first, then the peers'
+        _audit(team, member, record)
+        with record.timed(f"update/{member.name}"):
+            _update(member, record.batches[member.name], record)
     return record
 
 
-def _answers(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> list[Trajectory]:
+def answers(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> list[Trajectory]:
     """What one agent answers to the prompts, verified."""
     with record.timed(f"sample/{member.name}"):
         rollouts = member.policy.sample(prompts, member.samples, team.sampling, team.seed(record.step))
@@ -99,7 +104,7 @@ def _answers(team: Team, member: Member, prompts: Sequence[Prompt], record: Step
     ]
 
 
-def _batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor, Tensor]:
+def batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor, Tensor]:
     """Every agent's mean reward (or share of rewards above zero) in this batch, and who has any."""
     values: dict[str, list[float]] = {name: [] for name in team.names}
     for trajectory in trajectories:
@@ -110,7 +115,7 @@ def _batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor
     return torch.tensor(means, dtype=torch.float64), torch.tensor([bool(v) for v in values.values()])
 
 
-def _lessons(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> LearnerBatch:
+def learner_batch(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> LearnerBatch:
     """The learner's training batch: what it hears, as its method wants it taught."""
     recipe, by_id = team.recipe, {prompt.id: prompt for prompt in prompts}
     heard, mistrusted = hear(
@@ -119,7 +124,25 @@ def _lessons(team: Team, member: Member, prompts: Sequence[Prompt], record: Step
     record.rejected.update(mistrusted)
     table = arrange(record.step, heard, team.names, list(by_id))
     view = View(member.name, table, record.omega, recipe.reward.maximum, recipe.updates.mini_batches)
-    return build_batches(table, member.learner, by_id, team.method.lessons(view), team.batch_settings)
+    batch = build_batches(table, member.learner, by_id, team.method.lessons(view), team.batch_settings)
+    return replace(batch, exercises=tuple(_scored(team, exercise) for exercise in batch.exercises))
+
+
+def _scored(team: Team, exercise: Exercise) -> Exercise:
+    """The exercise with the log-probs of the agent it names in place of the sources' own."""
+    if exercise.scorer is None:
+        return exercise
+    scorer = next(member.policy for member in team.members if member.name == exercise.scorer)
+    mini_batches = []
+    for mini_batch in exercise.mini_batches:
+        scores = scorer.score([(row.prompt_ids, row.response_ids) for row in mini_batch])
+        mini_batches.append(
+            tuple(
+                replace(row, source_logps=logps, source_mean_logp=sum(logps) / len(logps), length_scale=1.0)
+                for row, logps in zip(mini_batch, scores, strict=True)
+            )
+        )
+    return replace(exercise, mini_batches=tuple(mini_batches))
 
 
 def _as_told(team: Team, learner: str, record: StepRecord) -> Sequence[Trajectory]:
@@ -132,6 +155,16 @@ def _as_told(team: Team, learner: str, record: StepRecord) -> Sequence[Trajector
         reward_max=team.recipe.reward.maximum,
         seed=team.seed(f"faults/{record.step}"),
     )
+
+
+def _audit(team: Team, member: Member, record: StepRecord) -> None:
+    """Every few steps, if the recipe says so: do peers' responses push the learner where its own push it?"""
+    every = team.recipe.audit.every
+    if every and record.step % every == 0:
+        with record.timed("audit"):
+            gradients = gradients_by_part(member.policy, record.batches[member.name])
+            for source in team.topology[member.name]:
+                record.cosines[source, member.name] = cosines(gradients, member.name, source)
 
 
 def _update(member: Member, batch: LearnerBatch, record: StepRecord) -> None:

@@ -1,0 +1,48 @@
+"""Commons: every agent works on prompts of its own, and what is verified belongs to all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hacrl.algorithm import GspoObjective
+from hacrl.exchange import Lesson
+from hacrl.methods.alone import own_lesson
+from hacrl.methods.base import Method, View
+from hacrl.methods.pooled import distinct, pool_lesson
+from hacrl.types import Prompt
+
+
+@dataclass(frozen=True)
+class Commons(Method):
+    """GSPO on own answers, then everybody's distinct verified answers imitated, own ones included.
+
+    A peer's success is news where the learner has not tried: so no two agents answer the same prompt.
+    """
+
+    objective: GspoObjective
+    name: str = "commons"
+
+    def prompts_drawn(self, prompts_per_step: int, agents: int) -> int:
+        """Every agent has its own."""
+        return prompts_per_step * agents
+
+    def assign(self, prompts: Sequence[Prompt], agents: Sequence[str]) -> dict[str, list[Prompt]]:
+        """Equal shares; the prompts of a step are in random order."""
+        share = len(prompts) // len(agents)
+        return {
+            agent: list(prompts[place * share : (place + 1) * share])
+            for place, agent in enumerate(sorted(agents))
+        }
+
+    def lessons(self, view: View) -> list[Lesson]:
+        """Own answers, then the pool; an agent without peers has GSPO alone."""
+        own = own_lesson(view, self.objective)
+        if len(view.table.agents) == 1:
+            return [own]
+        return [own, pool_lesson(view, distinct(view.table, view.verified), view.peer_updates)]
+
+
+def commons(clip_low: float = 3e-4, clip_high: float = 4e-4) -> Commons:
+    """Division of labour with a pool of verified answers."""
+    return Commons(GspoObjective(clip_low, clip_high))
