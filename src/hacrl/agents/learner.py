@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hacrl.agents.engine import Row, Scorer, response_mask
 from hacrl.agents.errors import NonFiniteLoss
@@ -92,6 +92,24 @@ class Learner:
             tokens=sum(len(response) for _, response in rows),
             kl=float(kls.sum()) / max(1, sum(row.own for row in mini_batch)),
         )
+
+    def gradient(
+        self, mini_batch: MiniBatch, objective: Objective, update: int, parameters: Sequence[nn.Parameter]
+    ) -> Tensor:
+        """Flat gradient of the mean loss over the rows, without the KL term; nothing is updated."""
+        total = torch.zeros(sum(parameter.numel() for parameter in parameters), device=self._device)
+        taught = [row for row in mini_batch if row.advantage != 0.0]
+        rows = [(row.prompt_ids, row.response_ids) for row in taught]
+        for batch in micro_batches(rows, self._budget, self._scorer.shares_prompts):
+            chosen = [rows[i] for i in batch]
+            data = source_data([taught[i] for i in batch], self._device)
+            losses = objective(self._scorer.logps(chosen), response_mask(chosen, self._device), data, update)
+            if losses.requires_grad:  # an objective may give rows no gradient at all
+                parts = torch.autograd.grad(
+                    losses.sum() / len(mini_batch), parameters, materialize_grads=True
+                )
+                total += torch.cat([part.flatten() for part in parts])
+        return total
 
     def _has_gradient(self, row: TrainingRow) -> bool:
         """Whether a row has to be computed: every objective's loss is a multiple of the advantage."""

@@ -164,6 +164,14 @@ class Policy:
                 reports.append(self._learner.update(mini_batch, objective, done + len(reports), number))
         return reports
 
+    def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
+        """Flat gradient of one update's loss, without the KL term; weights and moments stay as they are."""
+        self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
+        with naming_memory_settings(
+            self.name, "auditing", "tokens_per_micro_batch (or set gradient_checkpointing)"
+        ):
+            return self._learner.gradient(mini_batch, objective, update, list(self._trainable().values()))
+
     def save(self, directory: str | Path) -> None:
         """Write model, tokenizer and generation config in `save_pretrained` form (with LoRA: the adapter)."""
         with loading.no_progress_bar():

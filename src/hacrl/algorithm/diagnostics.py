@@ -130,3 +130,47 @@ def cosine(a: Tensor, b: Tensor) -> float:
     a, b = a.double(), b.double()
     norms = a.norm() * b.norm()
     return float(a @ b / norms) if norms > 0 else math.nan
+
+
+@dataclass(frozen=True, slots=True)
+class Worth:
+    """What a source's responses are worth in a learner's updates."""
+
+    rows: int
+    flat: float
+    """Share without an advantage: all answers to the prompt got the same reward."""
+    outside: float
+    """Share with an advantage that a window or clip cuts off."""
+    effective_sample_size: float
+    """(sum w)^2 / sum w^2 over the weights w of responses with an advantage."""
+    weight_variance: float
+    """Of the weights w of responses with an advantage, 0 for those cut off."""
+    largest: float
+    """The largest |w * A|."""
+
+    @property
+    def dead(self) -> float:
+        """Share without any gradient."""
+        return self.flat + self.outside
+
+    @property
+    def evenness(self) -> float:
+        """Effective sample size per live response: 1 when all weigh the same. NaN when all are dead."""
+        live = round(self.rows * (1.0 - self.dead))
+        return self.effective_sample_size / live if live else math.nan
+
+
+def worth(factors: Tensor, advantage: Tensor) -> Worth:
+    """From `gradient_factors` and advantages `[s]` of all of a source's responses."""
+    check_shapes(factors=(factors, "s"), advantage=(advantage, "s"))
+    taught = advantage != 0
+    weights = (factors[taught] / advantage[taught]).double()
+    count = max(1, len(factors))
+    return Worth(
+        rows=len(factors),
+        flat=int((~taught).sum()) / count,
+        outside=int((weights == 0).sum()) / count,
+        effective_sample_size=effective_sample_size(weights),
+        weight_variance=float(weights.var()) if len(weights) > 1 else 0.0,
+        largest=float(factors.abs().max()) if len(factors) else 0.0,
+    )

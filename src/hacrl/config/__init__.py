@@ -13,6 +13,7 @@ from hacrl.config.problems import RecipeError
 from hacrl.config.recipe import Recipe
 from hacrl.config.sections import (
     AgentRecipe,
+    AuditSection,
     CapabilitySection,
     CheckpointSection,
     EvaluationSection,
@@ -29,6 +30,7 @@ from hacrl.config.sections import (
 
 __all__ = [
     "AgentRecipe",
+    "AuditSection",
     "CapabilitySection",
     "CheckpointSection",
     "EvaluationSection",

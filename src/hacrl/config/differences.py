@@ -9,7 +9,7 @@ from typing import Any
 from hacrl.config.problems import shown
 
 MAY_CHANGE = re.compile(
-    r"logging\b|checkpoint\b|evaluation\b"  # look at the run, do not touch it
+    r"logging\b|checkpoint\b|evaluation\b|audit\b"  # look at the run, do not touch it
     r"|sampling\.max_rows$|updates\.(tokens_per_micro_batch|gradient_checkpointing)$|agents\..*\.device$"
     r"|reward\.(deadline_seconds|max_unscorable)$"
 )

@@ -11,6 +11,7 @@ from hacrl.config.method import HacpoSection, MethodChoice
 from hacrl.config.problems import Contradiction, Problem, nearest
 from hacrl.config.sections import (
     AgentRecipe,
+    AuditSection,
     CapabilitySection,
     CheckpointSection,
     Count,
@@ -62,6 +63,8 @@ class Recipe(Section):
     """What a run can be resumed from."""
     logging: LoggingSection = LoggingSection()
     """Where metrics go."""
+    audit: AuditSection = AuditSection()
+    """Measures of the theory while training."""
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:

@@ -269,3 +269,10 @@ class LoggingSection(Section):
     """Steps between entries there."""
     trajectories: bool = True
     """Keep all verified responses under `trajectories/`."""
+
+
+class AuditSection(Section):
+    """Measures of the theory that cost time; the others are always among the metrics."""
+
+    every: Annotated[int, Field(ge=0)] = 0
+    """Steps between comparisons of peers' with own gradient, each one more backward pass; 0: none."""

@@ -312,6 +312,7 @@ def test_what_only_looks_at_a_run_or_bounds_its_memory_may_change():
         logging={},
         checkpoint={},
         evaluation={},
+        audit={"every": 5},
         sampling__max_rows=8,
         updates__tokens_per_micro_batch=64,
         updates__gradient_checkpointing=False,
