@@ -202,9 +202,9 @@ class ExchangeSection(Section):
     """Peers' responses mixed over the mini-batches, or one peer after the other (the paper)."""
     reverify: bool = False
     """Learners score peers' responses again before they trust the reward."""
-    shuffled: Annotated[tuple[AgentName, ...], Field(strict=False), AfterValidator(all_different)] = ()
+    shuffled: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(all_different)] = ()
     """For experiments: agents whose peers hear of their rewards at the wrong answers."""
-    inverted: Annotated[tuple[AgentName, ...], Field(strict=False), AfterValidator(all_different)] = ()
+    inverted: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(all_different)] = ()
     """For experiments: agents whose peers hear of right answers as wrong ones and the other way round."""
 
 
