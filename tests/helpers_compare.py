@@ -32,7 +32,6 @@ def plan(folder: Path, methods: Sequence[str], seeds: int = 2, **changes: Any) -
 
 
 def evaluation(outcomes: Sequence[float | None], answers: Sequence[str]) -> dict[str, Any]:
-    scored = [outcome for outcome in outcomes if outcome is not None]
     problems = {
         "ids": [f"p{number}" for number in range(len(outcomes))],
         "answers": list(answers),
@@ -40,8 +39,21 @@ def evaluation(outcomes: Sequence[float | None], answers: Sequence[str]) -> dict
         "mean_at_k": None,
         "pass_at_k": None,
     }
-    greedy = {"mean": sum(scored) / len(scored)}
-    return {"greedy": greedy, "mean_at_k": None, "pass_at_k": None, "samples": 0, "problems": problems}
+    half = len(outcomes) // 2
+    kinds = {"easy": {"mean": _mean(outcomes[:half])}, "hard": {"mean": _mean(outcomes[half:])}}
+    return {
+        "greedy": {"mean": _mean(outcomes)},
+        "greedy_by_kind": kinds,
+        "mean_at_k": None,
+        "pass_at_k": None,
+        "samples": 0,
+        "problems": problems,
+    }
+
+
+def _mean(outcomes: Sequence[float | None]) -> float:
+    scored = [outcome for outcome in outcomes if outcome is not None]
+    return sum(scored) / max(1, len(scored))
 
 
 def finish(

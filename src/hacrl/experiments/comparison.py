@@ -25,14 +25,26 @@ class RunsFailed(Exception):
 def run_comparison(plan: Plan, references: Sequence[str], jobs: int) -> Results:
     """Carry out what is not finished yet, then write `results.json` and `results.md`."""
     references = choose_references(references, plan)
-    commits = write_plan(plan, current_commit())
-    failures = carry_out(plan.runs(), jobs)
+    [commits] = carry_out_plans([plan], jobs)
+    return write_results(plan, references, commits)
+
+
+def carry_out_plans(plans: Sequence[Plan], jobs: int) -> list[list[str]]:
+    """Finish all runs of several comparisons side by side; returns the commits each was made with."""
+    commits = [write_plan(plan, current_commit()) for plan in plans]
+    runs = [run for plan in plans for run in plan.runs()]
+    failures = carry_out(runs, jobs)
     if failures:
         reasons = "\n".join(f"  {name} {reason}" for name, reason in failures.items())
         raise RunsFailed(
-            f"{len(failures)} of {len(plan.runs())} runs failed. There are no results without them: mend the "
+            f"{len(failures)} of {len(runs)} runs failed. There are no results without them: mend the "
             f"cause and repeat the command, which goes on where each run was.\n{reasons}"
         )
+    return commits
+
+
+def write_results(plan: Plan, references: Sequence[str], commits: list[str]) -> Results:
+    """The results of a plan whose runs are all finished, also as files beside them."""
     results = make_results(Outcomes.read(plan), references, _versions(plan), commits)
     write_json(plan.out / "results.json", asdict(results))
     write_atomic(plan.out / "results.md", report(results).encode())

@@ -79,6 +79,38 @@ class Outcomes:
             dtype=float,
         )
 
+    def by_kind(self, method: str, task: str) -> dict[str, dict[str, float]]:
+        """Kind of prompt -> agent -> greedy accuracy, mean over seeds."""
+        kinds = self.first["agents"][self.agents[0]]["after"][task]["greedy_by_kind"]
+        return {
+            kind: {
+                agent: float(
+                    np.mean(
+                        [
+                            summary["agents"][agent]["after"][task]["greedy_by_kind"][kind]["mean"]
+                            for summary in self.summaries[method]
+                        ]
+                    )
+                )
+                for agent in self.agents
+            }
+            for kind in kinds
+        }
+
+    def scored(self, task: str, measure: Measure) -> dict[str, Array]:
+        """By method, "" before training: [agent, seed, problem] of the problems that all runs could score."""
+        correct = {method: self.correct(method, task, measure) for method in self.plan.recipes}
+        if self.has_before:  # the same agents under every method: any method's will do
+            correct[""] = self.correct(next(iter(correct)), task, measure, "before")
+        scored = ~np.any([np.isnan(values).any(axis=(0, 1)) for values in correct.values()], axis=0)
+        if not scored.any():
+            raise ValueError(f"{task}: no problem was scored in every run; look at the verifier")
+        return {method: values[:, :, scored] for method, values in correct.items()}
+
+    def problems(self, task: str) -> int:
+        """How many there are."""
+        return len(self.first["agents"][self.agents[0]]["after"][task]["problems"]["ids"])
+
     def alike(self, method: str, task: str, when: When) -> Array:
         """[seed, problem]: the share of pairs of agents that give the same greedy answer."""
         answers = np.array(

@@ -31,6 +31,13 @@ class PlannedRun:
     """What it prints."""
 
     @property
+    def work_per_step(self) -> int:
+        """Roughly what a step costs: responses drawn and responses learned from, for each prompt."""
+        samples = {agent.name: self.recipe.samples_of(agent.name) for agent in self.recipe.agents}
+        heard = sum(samples[peer] for peers in self.recipe.topology().values() for peer in peers)
+        return 2 * sum(samples.values()) + heard
+
+    @property
     def finished(self) -> bool:
         """The summary is written last."""
         return self.directory.summary.exists()
@@ -68,6 +75,14 @@ class Plan:
         return [self.run(method, seed) for seed in self.seeds for method in self.recipes]
 
 
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A method as a comparison runs it: its name in recipes, and `KEY=VALUE` settings for it alone."""
+
+    name: str
+    overrides: tuple[str, ...] = ()
+
+
 def make_plan(
     recipe: Path,
     overrides: Sequence[str],
@@ -76,7 +91,7 @@ def make_plan(
     seeds: Sequence[int],
     out: Path,
 ) -> Plan:
-    """The recipe under every method; mistakes are told before anything runs.
+    """A plan from the command line's words; mistakes are told before anything runs.
 
     A method is a name that recipes know, or `LABEL=NAME` to call it otherwise; `own_overrides` are
     `LABEL:KEY=VALUE` and change one method alone.
@@ -91,13 +106,18 @@ def make_plan(
         if not colon or label not in own:
             raise ValueError(f"--set {override}: expected METHOD:KEY=VALUE, METHOD one of {', '.join(own)}")
         own[label].append(setting)
-    recipes = {
-        label: _under_method(base, name, own[label], f"{recipe} with method {label}")
-        for label, name in names.items()
-    }
-    for label, changed in recipes.items():
-        _check_comparable(base, changed, label)
-    return Plan(out, recipes, tuple(seeds))
+    variants = {label: Variant(name, tuple(own[label])) for label, name in names.items()}
+    return Plan(out, recipes_of(base, variants, str(recipe)), tuple(seeds))
+
+
+def recipes_of(base: Recipe, variants: Mapping[str, Variant], where: str) -> dict[str, Recipe]:
+    """The recipe under every method; `where` is what error messages call the recipe."""
+    recipes = {}
+    for label, variant in variants.items():
+        check_label(label)
+        recipes[label] = _under_method(base, variant, f"{where} with method {label}")
+        _check_comparable(base, recipes[label], label)
+    return recipes
 
 
 def _check_comparable(base: Recipe, recipe: Recipe, label: str) -> None:
@@ -109,21 +129,25 @@ def _check_comparable(base: Recipe, recipe: Recipe, label: str) -> None:
         "evaluation": base.evaluation == recipe.evaluation,
     }.items():
         if not same:
-            raise ValueError(f"--set {label}:{key}...: {key} must be the same for all methods")
+            raise ValueError(f"{label}: {key} must be the same for all methods")
 
 
 def _labelled(method: str) -> tuple[str, str]:
     label, _, name = method.partition("=")
-    if not _LABEL.fullmatch(label):
-        raise ValueError(
-            f"--methods: {method!r} cannot name a directory: use letters, digits, '_', '.' and '-', "
-            "or give it a label: LABEL=METHOD"
-        )
     return label, name or label
 
 
-def _under_method(base: Recipe, name: str, overrides: Sequence[str], where: str) -> Recipe:
+def check_label(label: str) -> None:
+    """Refuse what cannot name a directory."""
+    if not _LABEL.fullmatch(label):
+        raise ValueError(
+            f"{label!r} cannot name a directory: a method's label has letters, digits, '_', '.' and '-'"
+        )
+
+
+def _under_method(base: Recipe, variant: Variant, where: str) -> Recipe:
     """The recipe with another method; the recipe's own settings stay with the method they were made for."""
+    name, overrides = variant.name, variant.overrides
     values = base.resolved()
     settings = {"name": name}
     if name.split(ABLATION)[0] == base.method.name:

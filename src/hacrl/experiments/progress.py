@@ -13,15 +13,16 @@ from hacrl.experiments.plan import PlannedRun
 
 
 class Progress:
-    """Counts the steps of all runs. The time left supposes that the rest goes as fast as this call so far."""
+    """Counts the work of all runs. The time left supposes that the rest goes as fast as this call so far."""
 
     def __init__(self, runs: Sequence[PlannedRun], console: Console | None = None) -> None:
         finished = [run for run in runs if run.finished]
         self._console = console or Console(stderr=True)
         self._began = time.monotonic()
         self._runs, self._ended = len(runs), len(finished)
-        self._total = sum(run.recipe.steps for run in runs)
-        self._done = sum(run.recipe.steps for run in finished)
+        self._work = {run.name: run.work_per_step for run in runs}
+        self._total = sum(run.recipe.steps * run.work_per_step for run in runs)
+        self._done = sum(run.recipe.steps * run.work_per_step for run in finished)
         self._at_start: int | None = None
         self._left = ""
         self._bar = Bar(
@@ -40,7 +41,7 @@ class Progress:
 
     def running(self, steps: Mapping[str, int]) -> None:
         """Show how many steps the current runs have done."""
-        done = self._done + sum(steps.values())
+        done = self._done + sum(count * self._work[name] for name, count in steps.items())
         if self._at_start is None:
             self._at_start = done  # what resumed runs did before does not count as speed either
         self._left = _left(time.monotonic() - self._began, done - self._at_start, self._total - done)
@@ -50,7 +51,7 @@ class Progress:
     def ended(self, run: PlannedRun, failure: str | None) -> None:
         """Tell of a finished or failed run."""
         self._ended += 1
-        self._done += run.recipe.steps
+        self._done += run.recipe.steps * run.work_per_step
         if failure:
             self._print(f"[{self._ended}/{self._runs}] {run.name} failed: {failure}")
         else:

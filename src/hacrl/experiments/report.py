@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from hacrl.evaluate import measure_name
 from hacrl.experiments.curves import Curves
@@ -18,19 +19,36 @@ READING = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of a report."""
+
+    title: str
+    body: str
+
+
 def report(results: Results) -> str:
     """All tables with what is needed to judge them."""
-    parts = [*_heading(results), *_budgets(results)]
-    for accuracy in results.accuracies:
-        parts += _accuracy(results, accuracy)
-    for curves in results.curves:
-        parts += _curves(results, curves)
-    if not results.curves:
-        parts.append(
-            "Accuracy at equal rollouts and CPU seconds needs `evaluation.every` above 0 in the recipe."
-        )
-    parts += _alike(results)
+    parts = list(_heading(results))
+    for section in sections(results):
+        parts += [f"## {section.title}", section.body]
     return "\n\n".join(parts) + "\n"
+
+
+def sections(results: Results) -> Iterator[Section]:
+    """Costs first, then accuracies, curves, kinds of prompts and likeness."""
+    yield Section("What it costs, per agent", "\n\n".join(_budgets(results)))
+    for accuracy in results.accuracies:
+        name = measure_title(accuracy.measure, results.samples)
+        yield Section(f"{name} on {accuracy.task}", "\n\n".join(_accuracy(results, accuracy)))
+    for curves in results.curves:
+        name = measure_title(curves.measure, results.samples)
+        yield Section(f"{name} on {curves.task} during the run", "\n\n".join(_curves(results, curves)))
+    for task in results.by_kind:
+        body = "\n\n".join(_by_kind(results, task))
+        yield Section(f"Greedy accuracy on {task} by kind of prompt", body)
+    if results.alike:
+        yield Section("Do the agents become alike?", "\n\n".join(_alike(results)))
 
 
 def _heading(results: Results) -> Iterator[str]:
@@ -45,20 +63,20 @@ def _heading(results: Results) -> Iterator[str]:
     ]
     yield "\n".join(lines)
     yield READING
+    if not results.curves:
+        yield "Accuracy at equal rollouts and CPU seconds needs `evaluation.every` above 0 in the recipe."
 
 
 def _budgets(results: Results) -> Iterator[str]:
-    yield "## What it costs, per agent"
     rows = [
         [method, *(f"{results.budgets[method][key]:,.{1 if key == 'cpu_seconds' else 0}f}" for key in COSTS)]
         for method in results.methods
     ]
-    yield _markdown(["method", *(key.replace("_", " ").replace("cpu", "CPU") for key in COSTS)], rows)
+    yield markdown_table(["method", *(key.replace("_", " ").replace("cpu", "CPU") for key in COSTS)], rows)
     yield "CPU seconds are those of training steps, verifiers included."
 
 
 def _accuracy(results: Results, accuracy: Accuracy) -> Iterator[str]:
-    yield f"## {_name(results, accuracy.measure)} on {accuracy.task}"
     left_out = f"; {accuracy.left_out} that some run could not score are left out" * bool(accuracy.left_out)
     yield f"{accuracy.problems} test problems{left_out}."
     rows = [
@@ -71,12 +89,11 @@ def _accuracy(results: Results, accuracy: Accuracy) -> Iterator[str]:
     ]
     if accuracy.before:
         rows.insert(0, ["before training", *map(_shown, accuracy.before.values())])
-    yield _markdown(["method", "mean of agents", "worst agent", *results.agents], rows)
+    yield markdown_table(["method", "mean of agents", "worst agent", *results.agents], rows)
     yield _contrasts({"mean of agents": accuracy.mean, "worst agent": accuracy.worst})
 
 
 def _curves(results: Results, curves: Curves) -> Iterator[str]:
-    yield f"## {_name(results, curves.measure)} on {curves.task} during the run"
     rollouts, seconds = curves.equal_rollouts, curves.equal_cpu_seconds
     tables = {
         "mean over the run": curves.area,
@@ -93,7 +110,7 @@ def _curves(results: Results, curves: Curves) -> Iterator[str]:
     ]
     reach = [f"rollouts to {reference}'s last accuracy" for reference in results.references]
     yield "Mean of agents."
-    yield _markdown(["method", *tables, *reach], rows)
+    yield markdown_table(["method", *tables, *reach], rows)
     yield _contrasts(tables)
 
 
@@ -104,23 +121,34 @@ def _contrasts(tables: Mapping[str, Table]) -> str:
         [contrasts[0].method, contrasts[0].reference, *(_signed(c.difference) for c in contrasts)]
         for contrasts in zip(*(table.contrasts for table in tables.values()), strict=True)
     ]
-    return _markdown(header, rows)
+    return markdown_table(header, rows)
+
+
+def _by_kind(results: Results, task: str) -> Iterator[str]:
+    yield f"Mean of agents, in brackets {', '.join(results.agents)}. Means over seeds, without intervals."
+    methods = results.by_kind[task]
+    kinds = list(next(iter(methods.values())))
+    rows = [[method, *(_of_agents(found[kind]) for kind in kinds)] for method, found in methods.items()]
+    yield markdown_table(["method", *kinds], rows)
+
+
+def _of_agents(accuracies: Mapping[str, float]) -> str:
+    single = ", ".join(f"{value:.2f}" for value in accuracies.values())
+    return f"{sum(accuracies.values()) / len(accuracies):.3f} ({single})"
 
 
 def _alike(results: Results) -> Iterator[str]:
-    if not results.alike:
-        return
-    yield "## Do the agents become alike?"
     yield f"Share of test problems of {results.task} to which two agents give the same greedy answer."
     moments = list(next(iter(results.alike.values())))
     rows = [
         [method, *(_shown(results.alike[method][when]) for when in moments)] for method in results.methods
     ]
-    yield _markdown(["method", *moments], rows)
+    yield markdown_table(["method", *moments], rows)
 
 
-def _name(results: Results, measure: str) -> str:
-    return {"greedy": "Greedy accuracy"}.get(measure, measure_name(measure, results.samples))
+def measure_title(measure: str, samples: int) -> str:
+    """As a heading calls it."""
+    return {"greedy": "Greedy accuracy"}.get(measure, measure_name(measure, samples))
 
 
 def _shown(estimate: Estimate) -> str:
@@ -128,15 +156,19 @@ def _shown(estimate: Estimate) -> str:
 
 
 def _signed(difference: Difference) -> str:
-    interval = difference.interval
-    numbers = f"{interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
-    return f"{numbers} {difference.verdict}"
+    return f"{signed(difference.interval)} {difference.verdict}"
+
+
+def signed(interval: Estimate) -> str:
+    """A difference with its interval."""
+    return f"{interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
 
 
 def _count(value: float | None) -> str:
     return "never" if value is None else f"{value:,.0f}"
 
 
-def _markdown(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

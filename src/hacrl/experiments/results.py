@@ -54,6 +54,8 @@ class Results:
     accuracies: list[Accuracy]
     curves: list[Curves]
     """Empty unless the recipe evaluates during the run."""
+    by_kind: dict[str, dict[str, dict[str, dict[str, float]]]]
+    """Greedy accuracy by task, method, kind of prompt and agent; only of tasks with several kinds."""
     alike: dict[str, dict[str, Estimate]]
     """By method, `before` and `after`: share of problems to which two agents give the same answer."""
     retired: list[str]
@@ -86,26 +88,21 @@ def make_results(
             for accuracy in accuracies
             if evaluated_during_runs
         ],
+        by_kind=_by_kind(outcomes),
         alike=_alike(outcomes, task),
         retired=outcomes.retired(),
     )
 
 
 def _accuracy(outcomes: Outcomes, task: str, kind: Measure, references: Sequence[str]) -> Accuracy:
-    methods = outcomes.plan.recipes
-    correct = {method: outcomes.correct(method, task, kind) for method in methods}
-    if outcomes.has_before:  # the same agents under every method: any method's will do
-        correct[""] = outcomes.correct(next(iter(methods)), task, kind, "before")
-    scored = ~np.any([np.isnan(values).any(axis=(0, 1)) for values in correct.values()], axis=0)
-    if not scored.any():
-        raise ValueError(f"{task}: no problem was scored in every run; look at the verifier")
-    correct = {method: values[:, :, scored] for method, values in correct.items()}
+    correct = outcomes.scored(task, kind)
     before = correct.pop("", None)
+    problems = next(iter(correct.values())).shape[2]
     return Accuracy(
         task=task,
         measure=kind,
-        problems=int(scored.sum()),
-        left_out=int((~scored).sum()),
+        problems=problems,
+        left_out=outcomes.problems(task) - problems,
         mean=tabulate({method: values.mean(axis=0) for method, values in correct.items()}, references),
         worst=tabulate({method: _worst(values) for method, values in correct.items()}, references),
         agents={
@@ -129,6 +126,14 @@ def _summaries(correct: Array, agents: Sequence[str]) -> dict[str, Estimate]:
         **dict(zip(agents, correct, strict=True)),
     }
     return {name: _estimate(values) for name, values in summaries.items()}
+
+
+def _by_kind(outcomes: Outcomes) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
+    found = {
+        task: {method: outcomes.by_kind(method, task) for method in outcomes.plan.recipes}
+        for task in outcomes.tasks
+    }
+    return {task: methods for task, methods in found.items() if len(next(iter(methods.values()))) > 1}
 
 
 def _alike(outcomes: Outcomes, task: str) -> dict[str, dict[str, Estimate]]:

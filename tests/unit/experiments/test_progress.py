@@ -17,13 +17,13 @@ def test_lines_without_a_terminal_count_runs_and_tell_the_time_left(tmp_path, mo
     shown = io.StringIO()
     display = Progress(planned.runs(), Console(file=shown, width=200))
     display.running({"gspo/seed_0": 1})  # a resumed run: its first step was done before
-    display.running({"gspo/seed_0": 4})  # 3 steps in 100 s, and 8 are left
+    display.running({"gspo/seed_0": 4})  # 3 steps in 100 s; left are 4, and 4 of hacpo
     display.ended(planned.run("gspo", 0), None)
     display.ended(planned.run("gspo", 1), "ended with code 1")
     display.close()
     assert shown.getvalue().splitlines() == [
         "1 of 4 runs are finished already",
-        "[2/4] gspo/seed_0 finished  about 4 min 27 s left",
+        "[2/4] gspo/seed_0 finished  about 5 min 33 s left",
         "[3/4] gspo/seed_1 failed: ended with code 1",
     ]
 

@@ -113,6 +113,16 @@ def test_the_end_of_a_curve_has_the_interval_of_the_final_table(tmp_path):
     assert curves.area.contrasts[0].difference.interval.mean == pytest.approx(4 / 24 / 4)
 
 
+def test_accuracy_by_kind_of_prompt(planned):
+    """The first four problems are easy, the others hard."""
+    found = results(planned)
+    assert found.by_kind["digits"]["hacpo"] == {
+        "easy": {"ada": 1.0, "bob": 1.0},
+        "hard": {"ada": 0.25, "bob": 0.0},
+    }
+    assert "| gspo | 0.750 (1.00, 0.50) | 0.000 (0.00, 0.00) |" in report(found)
+
+
 def test_every_pair_is_compared_once(tmp_path):
     planned = plan(tmp_path, ["hacpo", "gspo", "gspo_x2"])
     for run in planned.runs():
