@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
 from hacrl.training.team import Team
+from hacrl.training.thresholds import THRESHOLDS
 from hacrl.training.train import StepRecord
 
 PATIENCE = 10
@@ -16,15 +18,29 @@ RETIRE_AFTER = 3
 """Failed updates in a row after which an agent no longer takes part."""
 
 
+AUDIT_PATIENCE = 3
+"""The same for what is only measured every few steps."""
+
+WATCHED = {
+    "baseline_bias": ("baseline_bias", PATIENCE),
+    "dead": ("dead", PATIENCE),
+    "evenness": ("evenness", PATIENCE),
+    "weight/largest": ("largest", PATIENCE),
+    "cosine": ("cosine", AUDIT_PATIENCE),
+    "cosine_wrong": ("cosine_wrong", AUDIT_PATIENCE),
+}
+"""By the end of a metric's name: its threshold, and after how many measurements in a row it is reported."""
+
+
 class Alerts:
     """Counts conditions over steps; reports each once per agent until it went away."""
 
     def __init__(self) -> None:
         self._streaks: Counter[str] = Counter()
 
-    def observe(self, team: Team, record: StepRecord) -> list[str]:
+    def observe(self, team: Team, record: StepRecord, metrics: Mapping[str, float]) -> list[str]:
         """What to tell the user after this step. Retires agents whose updates keep failing."""
-        messages = []
+        messages = self._beyond(metrics)
         for member in team.active:
             messages += self._agent(team, member.name, record)
         if not team.active:
@@ -58,6 +74,21 @@ class Alerts:
                     )
             elif streak == PATIENCE:
                 messages.append(_ADVICE[condition].format(name=name, steps=PATIENCE))
+        return messages
+
+    def _beyond(self, metrics: Mapping[str, float]) -> list[str]:
+        """Measured numbers that stay beyond their thresholds; a step without a measurement says nothing."""
+        messages = []
+        for key, value in metrics.items():
+            _, who, name = (*key.split("/", 2), "")[:3]
+            if name not in WATCHED or math.isnan(value):
+                continue
+            threshold, patience = WATCHED[name]
+            size = abs(value) if name == "baseline_bias" else value
+            if self._count(key, THRESHOLDS[threshold].crossed(size)) == patience:
+                messages.append(
+                    f"{THRESHOLDS[threshold].warning(who, size)} Measured so {patience} times in a row."
+                )
         return messages
 
     def _count(self, key: str, holds: bool) -> int:

@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from hacrl.agents.learner import UpdateReport
-from hacrl.algorithm import HacpoObjective, effective_sample_size, ratio_quantiles, window_shares
-from hacrl.algorithm.diagnostics import peer_weights
-from hacrl.algorithm.ratio import HacpoParams, bounded
+from hacrl.agents.learner import UpdateReport, source_data
+from hacrl.algorithm import (
+    HacpoObjective,
+    HacpoParams,
+    Objective,
+    own_advantages,
+    ratio_quantiles,
+    window_shares,
+)
+from hacrl.algorithm.diagnostics import gradient_factors, largest_advantage, worth
+from hacrl.algorithm.ratio import bounded
+from hacrl.exchange import LearnerBatch, arrange, hear
+from hacrl.methods import Sharing
+from hacrl.training.alignment import numbered_updates
 from hacrl.training.team import Team
 from hacrl.training.train import StepRecord
 from hacrl.types import TrainingRow, Trajectory
+
+CPU = torch.device("cpu")
 
 
 def step_metrics(team: Team, record: StepRecord) -> dict[str, float]:
@@ -28,6 +41,7 @@ def step_metrics(team: Team, record: StepRecord) -> dict[str, float]:
         for cause, count in record.batches[member.name].left_out.items():
             values[f"{prefix}/left_out/{cause}"] = count
         values[f"{prefix}/capability"] = float(team.capability.estimates[team.names.index(member.name)])
+        values |= _baseline_bias(team, record, member.name)
     values.update(_cross(team, record))
     for cause, count in record.rejected.items():
         values[f"rejected/{cause}"] = count
@@ -63,6 +77,19 @@ def _updates(reports: Sequence[UpdateReport]) -> Iterator[tuple[str, float]]:
     yield "trained_tokens", sum(report.tokens for report in reports)
 
 
+def _baseline_bias(team: Team, record: StepRecord, learner: str) -> dict[str, float]:
+    """Mean over prompts of baseline minus own mean, which is right on average: an estimate of the bias."""
+    if not isinstance(team.method, Sharing) or not team.topology[learner]:
+        return {}
+    k = team.names.index(learner)
+    heard, _ = hear(record.trajectories, learner, team.topology[learner])
+    table = arrange(record.step, heard, team.names, sorted({t.prompt_id for t in heard}))
+    reward_max = team.recipe.reward.maximum
+    _, baseline = team.method.advantages(table.rewards, record.omega, reward_max=reward_max, mask=table.mask)
+    _, own = own_advantages(table.rewards, mask=table.mask)
+    return {f"agent/{learner}/baseline_bias": float((baseline[k] - own[k]).mean())}
+
+
 def _cross(team: Team, record: StepRecord) -> dict[str, float]:
     """For every pair: omega, where the ratios lie, and what the responses are worth."""
     values: dict[str, float] = {}
@@ -71,9 +98,17 @@ def _cross(team: Team, record: StepRecord) -> dict[str, float]:
         for source in team.topology[learner]:
             prefix = f"cross/{source}->{learner}"
             values[f"{prefix}/omega"] = float(record.omega[team.names.index(source), k])
-            rows = list(_peer_rows(record, learner, source))
-            if rows:
-                values |= {f"{prefix}/{key}": value for key, value in _pair(rows, params)}
+            updates = list(_peer_updates(record, learner, source))
+            pairs = [
+                *_ratios(updates, params),
+                *_worth(updates),
+                *record.cosines.get((source, learner), {}).items(),
+            ]
+            values |= {f"{prefix}/{key}": value for key, value in pairs}
+            if updates:
+                rewards = torch.tensor([t.reward for t in record.trajectories if t.reward is not None])
+                bound = weight_bound(team, source, learner, record.batches[learner], rewards)
+                values[f"{prefix}/weight/bound"] = bound
     return values
 
 
@@ -86,49 +121,85 @@ def _window(record: StepRecord) -> HacpoParams:
     return HacpoParams()
 
 
-def _peer_rows(
-    record: StepRecord, learner: str, source: str
-) -> Iterator[tuple[int, list[TrainingRow], Tensor]]:
-    """For every update with a gradient from the source's responses: its number, those rows, their ratios."""
-    mini_batches = record.batches[learner].mini_batches if learner in record.batches else ()
-    for update, (mini_batch, report) in enumerate(
-        zip(mini_batches, record.reports.get(learner, []), strict=False)
-    ):
-        chosen = [
-            i
-            for i, row in enumerate(mini_batch)
-            if row.source == source and not math.isnan(report.mean_logps[i])
-        ]
+def weight_bound(team: Team, source: str, learner: str, batch: LearnerBatch, rewards: Tensor) -> float:
+    """The largest |weight * advantage| a response of the source can have; infinity where nothing bounds it.
+
+    In HACPO's window the ratio is at most 1, so that the weight is at most omega.
+    """
+    objectives = [exercise.objective for exercise in batch.exercises]
+    if not all(isinstance(objective, HacpoObjective) and objective.params.window for objective in objectives):
+        return math.inf
+    heard = (learner, *team.topology[learner])
+    answers = sum(member.samples for member in team.active if member.name in heard)
+    omegas = [row.omega for mini_batch in batch.mini_batches for row in mini_batch if row.source == source]
+    return max(omegas, default=0.0) * largest_advantage(answers, rewards, team.recipe.reward.maximum)
+
+
+class _PeerUpdate(NamedTuple):
+    """One update's rows from one source."""
+
+    number: int
+    objective: Objective
+    rows: list[TrainingRow]
+    mean_logps: Tensor
+    """[s], the learner's; NaN for rows without an advantage, which are not computed."""
+
+
+def _peer_updates(record: StepRecord, learner: str, source: str) -> Iterator[_PeerUpdate]:
+    """Every update that was made on responses of the source."""
+    if learner not in record.batches:
+        return
+    updates = numbered_updates(record.batches[learner])
+    for (number, objective, mini_batch), report in zip(updates, record.reports[learner], strict=False):
+        chosen = [i for i, row in enumerate(mini_batch) if row.source == source]
         if chosen:
-            rows = [mini_batch[i] for i in chosen]
-            log_ratio = [
-                row.length_scale * (report.mean_logps[i] - row.source_mean_logp)
-                for i, row in zip(chosen, rows, strict=True)
-            ]
-            yield update, rows, bounded(torch.tensor(log_ratio, dtype=torch.float64)).exp()
+            means = torch.tensor([report.mean_logps[i] for i in chosen], dtype=torch.float64)
+            yield _PeerUpdate(number, objective, [mini_batch[i] for i in chosen], means)
 
 
-def _pair(
-    updates: Sequence[tuple[int, list[TrainingRow], Tensor]], params: HacpoParams
-) -> Iterator[tuple[str, float]]:
-    ratios = torch.cat([ratio for _, _, ratio in updates])
-    weights = torch.cat(
-        [
-            peer_weights(ratio, torch.tensor([row.omega for row in rows], dtype=ratio.dtype), update, params)
-            for update, rows, ratio in updates
-        ]
-    )
-    yield "rows", len(ratios)
-    yield "effective_sample_size", effective_sample_size(weights)
+def _ratios(updates: Sequence[_PeerUpdate], params: HacpoParams) -> Iterator[tuple[str, float]]:
+    """Where the ratios of the responses with an advantage lie."""
+    numbered = [(update.number, _sequence_ratios(update)) for update in updates]
+    ratios = torch.cat([ratio for _, ratio in numbered]) if numbered else torch.zeros(0)
+    if not len(ratios):
+        return
     for side in ("inside", "below", "above"):
         shares = [
-            (getattr(window_shares(ratio, update, params), side), len(ratio)) for update, _, ratio in updates
+            (getattr(window_shares(ratio, number, params), side), len(ratio)) for number, ratio in numbered
         ]
         yield side, sum(share * count for share, count in shares) / len(ratios)
     yield "ratio/mean", ratios.mean().item()
     levels = (0.05, 0.5, 0.95)
     for level, value in zip(levels, ratio_quantiles(ratios, levels).tolist(), strict=True):
         yield f"ratio/q{round(100 * level):02d}", value
+
+
+def _sequence_ratios(update: _PeerUpdate) -> Tensor:
+    rows = update.rows
+    scales = torch.tensor([row.length_scale for row in rows], dtype=torch.float64)
+    sources = torch.tensor([row.source_mean_logp for row in rows], dtype=torch.float64)
+    ratios = bounded(scales * (update.mean_logps - sources)).exp()
+    return ratios[~ratios.isnan()]
+
+
+def _worth(updates: Sequence[_PeerUpdate]) -> Iterator[tuple[str, float]]:
+    """What all responses of a source are worth."""
+    if not updates:
+        return
+    factors, advantage = [], []
+    for update in updates:
+        data = source_data(update.rows, CPU)
+        # Rows that were not computed have no advantage: whatever their log-prob is, their factor is 0.
+        means = update.mean_logps.nan_to_num(0.0).float()
+        factors.append(gradient_factors(update.objective, means, data, update.number))
+        advantage.append(data.advantage)
+    found = worth(torch.cat(factors), torch.cat(advantage))
+    yield "rows", found.rows
+    yield "dead", found.dead
+    yield "effective_sample_size", found.effective_sample_size
+    yield "evenness", found.evenness
+    yield "weight/variance", found.weight_variance
+    yield "weight/largest", found.largest
 
 
 def _times(team: Team, record: StepRecord) -> dict[str, float]:

@@ -32,15 +32,23 @@ THRESHOLDS = {
     "baseline_bias": Threshold(
         0.05,
         "above",
-        "the capability baseline is off by {value:.3f} on average",
-        "Omega lags behind or is clamped: shorten capability.window, or widen capability.clamp.",
+        "the baseline is off by {value:.3f} on average over all prompts",
+        "Omega lags behind or is clamped (shorten capability.window, widen capability.clamp), or the method "
+        "does not use it.",
+    ),
+    "baseline_kind": Threshold(
+        0.1,
+        "above",
+        "the baseline is off by {value:.3f} on prompts of this kind",
+        "One omega does not fit all kinds: train on kinds in which the agents' ratio is alike, or use a "
+        "method with the own group's mean (gspo, commons).",
     ),
     "baseline_error": Threshold(
         1.1,
         "above",
-        "the capability baseline's error per prompt is {value:.2f} times that of the own group's mean",
-        "One omega does not fit all prompts: put kinds of prompts together in which the agents' ratio is "
-        "alike, or try method hacpo-no_capability_baseline if the plain mean's error is smaller.",
+        "the baseline's error for one prompt is {value:.2f} times that of the own group's mean",
+        "The learner would do better with its own answers alone as a baseline (gspo, commons); "
+        "hacpo-no_capability_baseline helps only if the plain mean's error is smaller.",
     ),
     "dead": Threshold(
         0.9,
