@@ -88,6 +88,17 @@ class Trajectory:
 
 
 @dataclass(frozen=True, slots=True)
+class Judgement:
+    """What a critic says of a response, token by token, before the step's first update."""
+
+    advantages: tuple[float, ...]
+    values: tuple[float, ...]
+    """The reward it expected before each token."""
+    returns: tuple[float, ...]
+    """What the values should have been."""
+
+
+@dataclass(frozen=True, slots=True)
 class TrainingRow:
     """One response as one learner trains on it: everything its update needs, in the learner's tokens."""
 
@@ -107,6 +118,8 @@ class TrainingRow:
     """log-ratio = length_scale * (learner's mean log-prob - source_mean_logp); 1 where both are per token."""
     sample: int = 0
     """The number of the source's response to the prompt."""
+    judgement: Judgement | None = None
+    """None: the learner has no critic, and all tokens share one advantage."""
 
 
 MiniBatch = tuple[TrainingRow, ...]

@@ -35,6 +35,8 @@ class UpdateReport:
     """Response tokens trained on: those of rows with a gradient."""
     kl: float
     """Mean low-variance KL to the initial policy over own rows; 0 when it is not computed."""
+    value_loss: float = 0.0
+    """Of the critic, before its own update; 0 without a critic."""
 
 
 class Learner:
@@ -73,7 +75,7 @@ class Learner:
         ]
         try:
             parts = [
-                self._accumulate([mini_batch[i] for i in batch], objective, update, len(mini_batch))
+                self._accumulate([mini_batch[i] for i in batch], objective, update, mini_batch)
                 for batch in batches
             ]
             losses, kls, mean_logps = _in_order(parts, batches, len(mini_batch))
@@ -98,11 +100,11 @@ class Learner:
     ) -> Tensor:
         """Flat gradient of the mean loss over the rows, without the KL term; nothing is updated."""
         total = torch.zeros(sum(parameter.numel() for parameter in parameters), device=self._device)
-        taught = [row for row in mini_batch if row.advantage != 0.0]
+        taught = [row for row in mini_batch if _has_advantage(row)]
         rows = [(row.prompt_ids, row.response_ids) for row in taught]
         for batch in micro_batches(rows, self._budget, self._scorer.shares_prompts):
             chosen = [rows[i] for i in batch]
-            data = source_data([taught[i] for i in batch], self._device)
+            data = source_data([taught[i] for i in batch], self._device, _mean_length(mini_batch))
             losses = objective(self._scorer.logps(chosen), response_mask(chosen, self._device), data, update)
             if losses.requires_grad:  # an objective may give rows no gradient at all
                 parts = torch.autograd.grad(
@@ -113,15 +115,15 @@ class Learner:
 
     def _has_gradient(self, row: TrainingRow) -> bool:
         """Whether a row has to be computed: every objective's loss is a multiple of the advantage."""
-        return row.advantage != 0.0 or (self._reference is not None and row.own)
+        return _has_advantage(row) or (self._reference is not None and row.own)
 
     def _accumulate(
-        self, batch: Sequence[TrainingRow], objective: Objective, update: int, mini_batch_rows: int
+        self, batch: Sequence[TrainingRow], objective: Objective, update: int, mini_batch: MiniBatch
     ) -> Tensor:
         """Add one micro-batch's share of the gradient -> its rows' losses, KLs and mean log-probs [3, s]."""
         rows = [(row.prompt_ids, row.response_ids) for row in batch]
         mask = response_mask(rows, self._device)
-        data = source_data(batch, self._device)
+        data = source_data(batch, self._device, _mean_length(mini_batch))
         logps = self._scorer.logps(rows)
         losses = objective(logps, mask, data, update)
         kls = torch.zeros_like(losses)
@@ -129,7 +131,7 @@ class Learner:
             kls = kl_low_variance(logps, self._reference(rows), mask) * data.own
             losses = losses + self._kl * kls
         if losses.requires_grad:  # an objective may give rows no gradient at all
-            torch.autograd.backward(losses.sum() / mini_batch_rows)
+            torch.autograd.backward(losses.sum() / len(mini_batch))
         return torch.stack([losses.detach(), kls.detach(), logps.detach().sum(1) / mask.sum(1)])
 
     def _refuse_non_finite(self, losses: Tensor, norm: float, number: int, mini_batch: MiniBatch) -> None:
@@ -160,18 +162,41 @@ def _in_order(parts: Sequence[Tensor], batches: Sequence[Sequence[int]], rows: i
     return ordered
 
 
-def source_data(batch: Sequence[TrainingRow], device: torch.device) -> SourceData:
-    """What the objective gets to know about a micro-batch, as tensors."""
+def _has_advantage(row: TrainingRow) -> bool:
+    return row.advantage != 0.0 or (row.judgement is not None and any(row.judgement.advantages))
+
+
+def _mean_length(rows: Sequence[TrainingRow]) -> float:
+    return sum(len(row.response_ids) for row in rows) / len(rows)
+
+
+def source_data(
+    batch: Sequence[TrainingRow], device: torch.device, mean_length: float | None = None
+) -> SourceData:
+    """What the objective gets to know about a micro-batch, as tensors.
+
+    `mean_length` is the whole mini-batch's; without it `batch` is taken to be all of that.
+    """
     width = max(len(row.response_ids) for row in batch)
-    source_logps = [row.source_logps + (0.0,) * (width - len(row.source_logps)) for row in batch]
+    judgements = [row.judgement for row in batch if row.judgement is not None]
+    token_advantages = None
+    if len(judgements) == len(batch):
+        token_advantages = padded([judgement.advantages for judgement in judgements], width, device)
     return SourceData(
         source_mean_logp=torch.tensor([row.source_mean_logp for row in batch], device=device),
-        source_logps=torch.tensor(source_logps, device=device),
+        source_logps=padded([row.source_logps for row in batch], width, device),
         advantage=torch.tensor([row.advantage for row in batch], device=device),
         own=torch.tensor([row.own for row in batch], device=device),
         omega=torch.tensor([row.omega for row in batch], device=device),
         length_scale=torch.tensor([row.length_scale for row in batch], device=device),
+        token_advantages=token_advantages,
+        mean_length=_mean_length(batch) if mean_length is None else mean_length,
     )
+
+
+def padded(rows: Sequence[tuple[float, ...]], width: int, device: torch.device) -> Tensor:
+    """Numbers per token as [s, width]; 0 where a row has none."""
+    return torch.tensor([row + (0.0,) * (width - len(row)) for row in rows], device=device)
 
 
 def micro_batches(rows: Sequence[Row], budget: int, shares_prompts: bool) -> list[list[int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hacrl.agents import loading
+from hacrl.agents.critic import Critic
 from hacrl.agents.engine import Row
 from hacrl.agents.errors import AgentError, naming_memory_settings
 from hacrl.agents.learner import Learner, UpdateReport, micro_batches
@@ -23,7 +25,11 @@ from hacrl.agents.sampler import Drawn, Job, draw
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
 from hacrl.agents.streams import Stream
 from hacrl.algorithm.batch import Objective
+from hacrl.algorithm.critic import CriticParams
 from hacrl.types import MiniBatch, Prompt, Rollout
+
+CRITIC = "critic/"
+"""What the names of the critic's tensors begin with in `Policy.state`."""
 
 
 class Policy:
@@ -40,11 +46,13 @@ class Policy:
         *,
         optimisation: Optimisation | None = None,
         lora: LoraSettings | None = None,
+        critic: CriticParams | None = None,
         template_variables: Mapping[str, object] | None = None,
         seed: int = 0,
     ) -> None:
         """Use a model in memory as an agent; it is trained in place. `seed` initialises the LoRA adapters.
 
+        With `critic` the agent has a second model that judges its responses (`judge`), which PPO needs.
         `template_variables` go to the chat template (see `Rendering`).
         """
         self.name = name
@@ -63,6 +71,7 @@ class Policy:
                 "set eos_token in the tokenizer or eos_token_id in generation_config.json"
             )
         self.encoder = Rendering(tokenizer, eos_ids=eos_ids, template_variables=template_variables)
+        self._critic = Critic(name, self._model, critic, self.optimisation) if critic else None
         self._paths = choose_paths(self._model, self.optimisation.gradient_checkpointing)
         self._optimiser = Optimiser(self._trainable(), self.optimisation)
         self._learner = Learner(
@@ -87,6 +96,7 @@ class Policy:
         dtype: torch.dtype | None = None,
         optimisation: Optimisation | None = None,
         lora: LoraSettings | None = None,
+        critic: CriticParams | None = None,
         template_variables: Mapping[str, object] | None = None,
         seed: int = 0,
     ) -> Policy:
@@ -100,6 +110,7 @@ class Policy:
             tokenizer,
             optimisation=optimisation,
             lora=lora,
+            critic=critic,
             template_variables=template_variables,
             seed=seed,
         )
@@ -146,12 +157,21 @@ class Policy:
                     scores[row] = tuple(values[: len(rows[row][1])])
         return scores
 
+    def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
+        """A step's rows with what the critic says of them; as they are when the agent has none."""
+        if self._critic is None:
+            return tuple(mini_batches)
+        for mini_batch in mini_batches:
+            self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
+        with naming_memory_settings(self.name, "judging", "tokens_per_micro_batch"):
+            return self._critic.judge(mini_batches)
+
     def update(
         self, mini_batches: Sequence[MiniBatch], objective: Objective, done: int = 0
     ) -> list[UpdateReport]:
         """One optimiser step per mini-batch that has rows; the objective is told how many came before.
 
-        `done` counts the updates that were made in this step by earlier calls.
+        A critic makes one too, on the same rows. `done` counts the updates earlier calls made in this step.
         """
         reports: list[UpdateReport] = []
         for number, mini_batch in enumerate(mini_batches, start=done):
@@ -161,7 +181,9 @@ class Policy:
             with naming_memory_settings(
                 self.name, "updating", "tokens_per_micro_batch (or set gradient_checkpointing)"
             ):
-                reports.append(self._learner.update(mini_batch, objective, done + len(reports), number))
+                value_loss = self._critic.update(mini_batch) if self._critic else 0.0
+                report = self._learner.update(mini_batch, objective, done + len(reports), number)
+                reports.append(replace(report, value_loss=value_loss))
         return reports
 
     def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
@@ -179,12 +201,19 @@ class Policy:
         self._tokenizer.save_pretrained(directory)
 
     def state(self) -> dict[str, Tensor]:
-        """A copy of what training needs to go on exactly: trained weights, moments, schedule position."""
-        return self._optimiser.state()
+        """A copy of what training needs to go on exactly: trained weights, moments, schedule position.
+
+        The critic's are under `critic/`: nothing but this holds them, `save` leaves them out.
+        """
+        critic = self._critic.state() if self._critic else {}
+        return self._optimiser.state() | {f"{CRITIC}{key}": tensor for key, tensor in critic.items()}
 
     def load_state(self, state: Mapping[str, Tensor]) -> None:
         """Go on where `state` was taken, on an agent made with the same model and settings."""
-        self._optimiser.load_state(state)
+        self._optimiser.load_state({key: t for key, t in state.items() if not key.startswith(CRITIC)})
+        if self._critic is not None:
+            critic = {key.removeprefix(CRITIC): t for key, t in state.items() if key.startswith(CRITIC)}
+            self._critic.load_state(critic)
 
     @property
     def parameters(self) -> int:

@@ -3,6 +3,7 @@
 from hacrl.algorithm.advantage import advantages, own_advantages
 from hacrl.algorithm.batch import Objective, SourceData
 from hacrl.algorithm.capability import Capability
+from hacrl.algorithm.critic import CriticParams, gae, value_loss, whitened
 from hacrl.algorithm.diagnostics import (
     WindowShares,
     effective_sample_size,
@@ -16,6 +17,7 @@ from hacrl.algorithm.objective import (
     hacpo_loss,
     imitation_loss,
     kl_low_variance,
+    ppo_loss,
     surrogate_loss,
 )
 from hacrl.algorithm.objectives import (
@@ -23,23 +25,27 @@ from hacrl.algorithm.objectives import (
     GspoObjective,
     HacpoObjective,
     ImitationObjective,
+    PpoObjective,
     SurrogateObjective,
 )
 from hacrl.algorithm.ratio import HacpoParams, sequence_ratio, window_lower
 
 __all__ = [
     "Capability",
+    "CriticParams",
     "GrpoObjective",
     "GspoObjective",
     "HacpoObjective",
     "HacpoParams",
     "ImitationObjective",
     "Objective",
+    "PpoObjective",
     "SourceData",
     "SurrogateObjective",
     "WindowShares",
     "advantages",
     "effective_sample_size",
+    "gae",
     "grpo_loss",
     "gspo_loss",
     "hacpo_loss",
@@ -47,9 +53,12 @@ __all__ = [
     "kl_low_variance",
     "own_advantages",
     "peer_weights",
+    "ppo_loss",
     "ratio_quantiles",
     "sequence_ratio",
     "surrogate_loss",
+    "value_loss",
+    "whitened",
     "window_lower",
     "window_shares",
 ]

@@ -24,12 +24,17 @@ class SourceData:
     """[s] omega[source, learner]; 1 for own responses."""
     length_scale: Tensor | None = None
     """[s] factor on the log-ratio when the two means are to be compared in another unit; None: all 1."""
+    token_advantages: Tensor | None = None
+    """[s, t] a critic's advantages, 0 where padded; None: there is no critic."""
+    mean_length: float = 1.0
+    """Tokens per response in the whole mini-batch: the mean over responses of sums over tokens divided by
+    this is the mean over the mini-batch's tokens."""
 
 
 class Objective(Protocol):
     """A loss per response, unreduced: the caller averages over the mini-batch.
 
-    It is a multiple of the advantage: responses with advantage 0 need not be computed.
+    It is a multiple of the advantages: responses without any but 0 need not be computed.
     """
 
     def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:

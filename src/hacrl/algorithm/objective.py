@@ -91,6 +91,27 @@ def grpo_loss(
     return masked_mean(_clipped_surrogate(ratio, advantage, clip_low, clip_high), mask)
 
 
+def ppo_loss(
+    logps: Tensor,
+    mask: Tensor,
+    source_logps: Tensor,
+    token_advantages: Tensor,
+    mean_length: float,
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+) -> Tensor:
+    """PPO (arXiv 1707.06347, Eq. 7): the clipped surrogate with a ratio and an advantage per token.
+
+    Summed over tokens and divided by the mean length of all responses: every token counts the same.
+    """
+    check_shapes(logps=(logps, "st"), mask=(mask, "st"), source_logps=(source_logps, "st"))
+    check_shapes(logps=(logps, "st"), token_advantages=(token_advantages, "st"))
+    mask = as_token_mask(mask)
+    ratio = bounded(logps[mask] - source_logps[mask]).exp()  # a token is a response of its own here
+    losses = _clipped_surrogate(ratio, token_advantages[mask], clip_low, clip_high)
+    return torch.zeros_like(logps).masked_scatter(mask, losses).sum(-1) / mean_length
+
+
 def surrogate_loss(
     logps: Tensor,
     mask: Tensor,

@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm.batch import SourceData
-from hacrl.algorithm.objective import grpo_loss, gspo_loss, hacpo_loss, imitation_loss, surrogate_loss
+from hacrl.algorithm.objective import (
+    grpo_loss,
+    gspo_loss,
+    hacpo_loss,
+    imitation_loss,
+    ppo_loss,
+    surrogate_loss,
+)
 from hacrl.algorithm.ratio import HacpoParams
 
 
@@ -64,6 +71,28 @@ class GrpoObjective:
     def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
         """Loss[s]."""
         return grpo_loss(logps, mask, data.source_logps, data.advantage, self.clip_low, self.clip_high)
+
+
+@dataclass(frozen=True)
+class PpoObjective:
+    """`ppo_loss`; own responses that a critic has judged, because it goes token by token."""
+
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+
+    def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
+        """Loss[s]."""
+        if data.token_advantages is None:
+            raise ValueError("token_advantages: PPO needs an agent with a critic, and rows it has judged")
+        return ppo_loss(
+            logps,
+            mask,
+            data.source_logps,
+            data.token_advantages,
+            data.mean_length,
+            self.clip_low,
+            self.clip_high,
+        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
 from hacrl.config.problems import Contradiction, Problem, nearest, shown
-from hacrl.config.sections import AtLeast0, Count, Section, all_different, named
+from hacrl.config.sections import Above0, AtLeast0, Count, Section, all_different, named
 
 if TYPE_CHECKING:
     from hacrl.methods import Method
@@ -136,6 +136,25 @@ class GrpoSection(AloneSection):
     """Clip of the ratio of each token above 1."""
 
 
+class PpoSection(AloneSection):
+    """PPO, every agent alone with a critic of its own; it clips the ratio of each token."""
+
+    name: Literal["ppo"]
+    """`ppo`: a second model per agent, its critic, has to fit into memory too."""
+    clip_low: Share = 0.2
+    """Clip of the ratio of each token below 1."""
+    clip_high: AtLeast0 = 0.2
+    """Clip of the ratio of each token above 1."""
+    gamma: Share = 1.0
+    """Discount of the reward per token."""
+    lam: Share = 1.0
+    """Lambda of the advantage estimate: 1 trusts the final reward only, 0 the critic's next value only."""
+    value_clip: AtLeast0 = 0.5
+    """How far one step moves the critic's values."""
+    critic_learning_rate: Above0 | None = None
+    """Of the critic; null takes ten times the agent's own."""
+
+
 class OwnSuccessSection(MethodSection):
     """Controls: GSPO alone, and as many updates more on one's own successes as sharing makes on peers."""
 
@@ -159,6 +178,7 @@ _SECTIONS = (
     NaiveSection,
     GspoSection,
     GrpoSection,
+    PpoSection,
     OwnSuccessSection,
 )
 _SECTION: dict[str, type[MethodSection]] = {
@@ -200,6 +220,7 @@ MethodChoice = Annotated[
     | Annotated[NaiveSection, Tag("<NaiveSection>")]
     | Annotated[GspoSection, Tag("<GspoSection>")]
     | Annotated[GrpoSection, Tag("<GrpoSection>")]
+    | Annotated[PpoSection, Tag("<PpoSection>")]
     | Annotated[OwnSuccessSection, Tag("<OwnSuccessSection>")],
     Discriminator(_tag, "method", "Input should be the name of a method or a mapping with its settings"),
     BeforeValidator(_full),
@@ -225,6 +246,7 @@ def make_method(section: MethodSection, agents: int) -> Method:
         "gspo": methods.gspo,
         "gspo_x2": methods.gspo_x2,
         "grpo": methods.grpo,
+        "ppo": methods.ppo,
         "replay": methods.replay,
         "replay_x2": methods.replay_x2,
         "pool": methods.pool,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from hacrl.algorithm import CriticParams
 from hacrl.exchange import Lesson, RewardTable
 from hacrl.types import Prompt
 
@@ -59,6 +60,8 @@ class Method(ABC):
     name: str
     rollout_factor: int = 1
     """How many times the recipe's samples per prompt are drawn."""
+    critic: CriticParams | None = None
+    """The settings of the critic every agent needs; None: none is needed."""
 
     def prompts_drawn(self, prompts_per_step: int, agents: int) -> int:
         """Prompts of a step when every agent answers `prompts_per_step` of them: the same for all."""

@@ -14,7 +14,7 @@ from hacrl import tasks
 from hacrl.agents import nursery
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
-from hacrl.algorithm import Capability
+from hacrl.algorithm import Capability, CriticParams
 from hacrl.config import Recipe, TaskSection, make_method
 from hacrl.exchange import BatchSettings, Learner, Reverify, Topology
 from hacrl.methods import Method
@@ -118,7 +118,7 @@ def build_team(
         other = load_task(section)
         evaluation_tasks.append(_evaluation_task(recipe, other, make_rewarder(recipe, other)))
     names = sorted(agent.name for agent in recipe.agents)
-    members = tuple(_member(recipe, name) for name in names)
+    members = tuple(_member(recipe, name, method.critic) for name in names)
     _set_threads(members)
     return Team(
         recipe=recipe,
@@ -172,7 +172,7 @@ def best_of(task: Task) -> int:
     return task.test_samples if task.test_samples > 1 else 0
 
 
-def _member(recipe: Recipe, name: str) -> Member:
+def _member(recipe: Recipe, name: str, critic: CriticParams | None) -> Member:
     agent, optimiser, updates = recipe.agent(name), recipe.optimiser, recipe.updates
     policy = Policy.load(
         name,
@@ -191,6 +191,7 @@ def _member(recipe: Recipe, name: str) -> Member:
             tokens_per_micro_batch=updates.tokens_per_micro_batch,
             gradient_checkpointing=updates.gradient_checkpointing,
         ),
+        critic=critic,
         seed=recipe.seed,
     )
     learner = Learner(name, policy.encoder, context_length=policy.context_length)

@@ -125,7 +125,9 @@ def learner_batch(team: Team, member: Member, prompts: Sequence[Prompt], record:
     table = arrange(record.step, heard, team.names, list(by_id))
     view = View(member.name, table, record.omega, recipe.reward.maximum, recipe.updates.mini_batches)
     batch = build_batches(table, member.learner, by_id, team.method.lessons(view), team.batch_settings)
-    return replace(batch, exercises=tuple(_scored(team, exercise) for exercise in batch.exercises))
+    scored = [_scored(team, exercise) for exercise in batch.exercises]
+    judged = [replace(each, mini_batches=member.policy.judge(each.mini_batches)) for each in scored]
+    return replace(batch, exercises=tuple(judged))
 
 
 def _scored(team: Team, exercise: Exercise) -> Exercise:

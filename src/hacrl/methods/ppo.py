@@ -1,0 +1,38 @@
+"""PPO with a critic, every agent alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hacrl.algorithm import CriticParams, PpoObjective
+from hacrl.exchange import Lesson
+from hacrl.methods.base import Method, View
+
+
+@dataclass(frozen=True)
+class Ppo(Method):
+    """The learner's own answers, each token compared with what its critic expected."""
+
+    objective: PpoObjective
+    critic: CriticParams
+    epochs: int = 1
+    """Passes over a step's answers."""
+    name: str = "ppo"
+
+    def lessons(self, view: View) -> list[Lesson]:
+        """The plain rewards of own answers: the critic makes advantages of them, token by token."""
+        return [Lesson(self.objective, view.table.rewards, view.own, view.equal_weights)] * self.epochs
+
+
+def ppo(
+    clip_low: float = 0.2,
+    clip_high: float = 0.2,
+    epochs: int = 1,
+    gamma: float = 1.0,
+    lam: float = 1.0,
+    value_clip: float = 0.5,
+    critic_learning_rate: float | None = None,
+) -> Ppo:
+    """Every agent alone with PPO and a critic of its own."""
+    critic = CriticParams(gamma, lam, value_clip, critic_learning_rate)
+    return Ppo(PpoObjective(clip_low, clip_high), critic, epochs)
