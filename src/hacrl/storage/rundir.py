@@ -40,6 +40,16 @@ class RunDirectory:
         return self.path / "trajectories"
 
     @property
+    def lessons(self) -> Path:
+        """What every learner did with every response, one file per step."""
+        return self.path / "lessons"
+
+    @property
+    def warnings(self) -> Path:
+        """One line for every warning."""
+        return self.path / "warnings.jsonl"
+
+    @property
     def checkpoints(self) -> Path:
         """What a resume starts from."""
         return self.path / "checkpoints"

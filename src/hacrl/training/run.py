@@ -18,6 +18,7 @@ from hacrl.storage.rundir import RunDirectory
 from hacrl.training.alerts import Alerts
 from hacrl.training.cpu import cpu_seconds
 from hacrl.training.display import Display
+from hacrl.training.lessons_log import forget_after, write_lessons, write_warnings
 from hacrl.training.metrics import MetricsLog, open_sinks
 from hacrl.training.signals import stop_requests
 from hacrl.training.step_metrics import step_metrics
@@ -111,6 +112,7 @@ class Run:
             self._load(checkpoint)
         step = self.progress.step
         truncate_jsonl(self.directory.metrics, lambda line: step > 0 and line["step"] <= step)
+        forget_after(self.directory, step)
         kept_by_step = [*self.directory.trajectories.glob("step_*.jsonl")]
         kept_by_step += evaluation_file(self.directory, step).parent.glob("step_*.json")
         for path in kept_by_step:
@@ -138,7 +140,10 @@ class Run:
                 self.progress.after = evaluations
         if recipe.logging.trajectories:
             write_step(self.directory.path, record.step, record.trajectories)
-        for message in self._alerts.observe(self.team, record, metrics):
+            write_lessons(self.directory, self.team, record)
+        messages = self._alerts.observe(self.team, record, metrics)
+        write_warnings(self.directory, record.step, messages)
+        for message in messages:
             self._display.warn(message)
         self._log.write(record.step, metrics)
         self._display.step(record.step, metrics)

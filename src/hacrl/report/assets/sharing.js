@@ -1,0 +1,137 @@
+// Who taught whom: the matrix, capability and omega, ratios and the window.
+
+const pairColumn = (run, source, learner, key) => run.series[`cross/${source}->${learner}/${key}`];
+const pairsOf = (run, learner) => run.agents.filter((source) => source !== learner && run.series[`cross/${source}->${learner}/omega`]);
+const shares = (run) => run.agents.some((learner) => pairsOf(run, learner).length);
+const ALONE = "Nothing is shared in this run: every agent learns from its own answers alone.";
+
+const MATRIX = {
+  inside: {
+    name: "accepted share", text: "Share of the source's answers whose ratio lies inside the learner's window at the update that sees them. Only these give a gradient.",
+    steps: (run) => run.steps, column: (run, source, learner) => pairColumn(run, source, learner, "inside"), format: percent, low: 0, high: 1,
+  },
+  pull: {
+    name: "effective weight", text: "Share of the learner's gradient signal (the sum of |weight × advantage|) that comes from the source's answers; each row adds up to 100%.",
+    steps: (run) => run.ratios?.pull.steps ?? [], column: (run, source, learner) => run.ratios?.pull.shares[`${source}->${learner}`], format: percent, low: 0, high: 1,
+  },
+  ess: {
+    name: "effective sample size", text: "How many equally weighted answers the source's answers are worth to the learner in one step.",
+    steps: (run) => run.steps, column: (run, source, learner) => pairColumn(run, source, learner, "effective_sample_size"), format: short, low: 0,
+  },
+  omega: {
+    name: "omega", text: "Capability of the source over that of the learner: the factor on the source's answers in the learner's gradient.",
+    steps: (run) => run.steps, column: (run, source, learner) => pairColumn(run, source, learner, "omega"), format: short, low: 0,
+  },
+};
+
+function matrixSection(run, index) {
+  if (!shares(run)) return [note(ALONE)];
+  const [measureKey, stepKey] = [`matrix/${index}`, `matrix-step/${index}`];
+  const available = Object.entries(MATRIX).filter(([, measure]) => run.agents.some((k) => run.agents.some((j) => measure.column(run, j, k)?.some(isNumber))));
+  const steps = run.steps.filter((step) => step > 0);
+  const text = (place) => (place === 0 ? "all steps" : `step ${steps[place - 1]}`);
+  const plot = redrawn(() => teachingMatrix(run, MATRIX[chosen(measureKey, "inside")] ?? MATRIX.inside, Number(chosen(stepKey, 0)) ? steps[Number(chosen(stepKey, 0)) - 1] : null));
+  plot.again();
+  return [
+    el("div", { class: "controls" }, pick("Show", measureKey, available.map(([key, measure]) => [key, measure.name]), "inside", plot.again),
+      slide("When", stepKey, { min: 0, max: steps.length, otherwise: 0, text }, plot.again)),
+    plot.node,
+  ];
+}
+
+function teachingMatrix(run, measure, step) {
+  const cells = run.agents.map((learner) => run.agents.map((source) => {
+    const values = measure.column(run, source, learner);
+    const steps = measure.steps(run);
+    return { values, value: values ? (step === null ? mean(values) : values[steps.indexOf(step)]) : null };
+  }));
+  const highest = measure.high ?? Math.max(...cells.flat().flatMap((cell) => (cell.values ?? []).filter(isNumber)), 1e-9);
+  const body = run.agents.map((learner, k) => el("tr", {}, el("th", { scope: "row" }, agentName(run, learner)), cells[k].map((cell, j) => {
+    if (!cell.values) return el("td", { class: "none" }, j === k ? el("span", { class: "sub" }, "own") : "–");
+    const strength = isNumber(cell.value) ? Math.max(0, Math.min(1, cell.value / highest)) : 0;
+    return el("td", { style: { "--heat": `${Math.round(8 + 72 * strength)}%` }, class: strength > 0.62 ? "heat strong" : "heat" },
+      el("b", {}, measure.format(cell.value)), sparkline(cell.values, { low: measure.low, high: highest }));
+  })));
+  return [
+    note(measure.text, " The small lines show every step of the run."),
+    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Who taught whom" },
+      el("table", { class: "matrix" },
+        el("caption", {}, `${measure.name}, ${step === null ? "mean over all steps" : `step ${step}`}: rows learn, columns teach`),
+        el("thead", {}, el("tr", {}, el("td", {}, el("span", { class: "sub" }, "learner ↓  source →")), run.agents.map((source) => el("th", { scope: "col" }, agentName(run, source))))),
+        el("tbody", {}, body))),
+  ];
+}
+
+function capabilitySection(run) {
+  const clamp = run.recipe.capability?.clamp;
+  const capability = lineChart({
+    title: "Capability", subtitle: `mean reward of the last ${run.recipe.capability?.window ?? "few"} steps`, steps: run.steps, floor: 0, height: 200,
+    series: run.agents.map((agent) => ({ name: agent, values: agentColumn(run, agent, "capability"), ...agentStyle(run, agent) })),
+  });
+  const omegas = run.agents.map((learner) => lineChart({
+    title: `Omega for ${learner}`, subtitle: "source over learner, log scale", steps: run.steps, log: true, bands: [1], height: 200,
+    series: pairsOf(run, learner).map((source) => ({ name: source, values: pairColumn(run, source, learner, "omega"), ...agentStyle(run, source) })),
+  }));
+  return [
+    note(`Omega above 1: the source is the stronger one, and the learner listens more to it.${clamp ? ` It is held between ${clamp[0]} and ${clamp[1]}.` : ""}`),
+    panels(capability, omegas),
+  ];
+}
+
+function windowSection(run, index) {
+  if (!shares(run)) return [note(ALONE)];
+  const key = `window/${index}`;
+  const learners = run.agents.filter((learner) => pairsOf(run, learner).length);
+  const plots = redrawn(() => {
+    const wanted = chosen(key, learners[0]);
+    return learners.filter((learner) => wanted === "all" || learner === wanted).map((learner) => learnerWindow(run, index, learner));
+  });
+  const period = run.ratios && run.ratios.periods.length > 1 ? slide("When", `period/${index}`, {
+    min: 0, max: run.ratios.periods.length, otherwise: 0,
+    text: (n) => (n === 0 ? "all steps" : `steps ${run.ratios.periods[n - 1].join(" to ")}`),
+  }, plots.again) : null;
+  plots.again();
+  return [
+    el("div", { class: "controls" }, pick("Learner", key, [...learners.map((learner) => [learner, agentName(run, learner)]), ["all", "all"]], learners[0], plots.again), period),
+    windowNote(run),
+    plots.node,
+  ];
+}
+
+function windowNote(run) {
+  const bounds = run.ratios?.window;
+  if (!run.ratios) return note("This run kept no lessons (logging.trajectories is off, or an older version wrote it): there are no histograms.");
+  if (!bounds) return note("The method has no window for peers' answers; shares are those of the default window.");
+  return note(`A peer's answer teaches while its ratio is inside the window. Its lower end rises with every update of a step: here from ${short(bounds[0])} (light band) to ${short(bounds[1])} (dark band). Answers with advantage 0 are not counted.`);
+}
+
+function learnerWindow(run, index, learner) {
+  const sources = pairsOf(run, learner);
+  return el("section", { class: "learner" }, el("h3", {}, agentName(run, learner), " learns from"),
+    run.ratios ? panels(sources.map((source) => ratioHistogram(run, index, source, learner))) : null,
+    panels(sources.map((source) => shareChart(run, source, learner))),
+    panels(lineChart({
+      title: "Effective sample size", subtitle: "answers per step each source is worth", steps: run.steps, floor: 0,
+      series: sources.map((source) => ({ name: source, values: pairColumn(run, source, learner, "effective_sample_size"), ...agentStyle(run, source) })),
+    }), lineChart({
+      title: "Median ratio", subtitle: "learner over source, per token", steps: run.steps, bands: [1],
+      series: sources.map((source) => ({ name: source, values: pairColumn(run, source, learner, "ratio/q50"), ...agentStyle(run, source) })),
+    })));
+}
+
+function ratioHistogram(run, index, source, learner) {
+  const { counts, first, width, window: bounds, periods } = run.ratios;
+  const all = counts[`${source}->${learner}`];
+  if (!all) return null;
+  const period = Math.min(periods.length, Number(chosen(`period/${index}`, 0)));
+  const shown = period ? all[period - 1] : all.reduce((sum, part) => sum.map((count, i) => count + part[i]));
+  return histogram({ title: source, subtitle: `ratios of ${whole(shown.reduce((a, b) => a + b, 0))} answers`, counts: shown, first, width, window: bounds });
+}
+
+function shareChart(run, source, learner) {
+  const part = (name, key, color) => ({ name, color, values: pairColumn(run, source, learner, key) ?? [] });
+  return stackedChart({
+    title: source, subtitle: "used, below and above the window", steps: run.steps, ceiling: 1,
+    parts: [part("used", "inside", "var(--used)"), part("below", "below", "var(--below)"), part("above", "above", "var(--above)")],
+  });
+}
