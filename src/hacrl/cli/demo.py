@@ -28,6 +28,7 @@ def demo(
 
         from rich.console import Console
 
+        from hacrl.report import write_report
         from hacrl.training.trainer import train
 
         console = Console()
@@ -38,9 +39,11 @@ def demo(
         together = train(together_recipe, out / "together")
         console.print(f"[bold]Alone[/bold] ({ALONE}): the same agents, prompts and number of samples")
         alone = train(alone_recipe, out / "alone")
+        report = write_report(out / "together", baseline=out / "alone")
     console.print(comparison(alone, together))
     console.print(f"One seed, {together['steps']} steps; in brackets 95% intervals over the test problems.")
     console.print(f"Run directories: {out / 'together'} and {out / 'alone'}", highlight=False)
+    console.print(f"Report: {report}", highlight=False, soft_wrap=True)
 
 
 def comparison(alone: Mapping[str, Any], together: Mapping[str, Any]) -> Table:

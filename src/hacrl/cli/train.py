@@ -20,7 +20,8 @@ def train(
     """Train several agents together.
 
     The run directory holds config.json, metrics.jsonl, trajectories, checkpoints and summary.json; at the end
-    also every agent in a directory of its own that plain transformers loads. Ctrl-C ends the step and saves.
+    also report.html, and every agent in a directory of its own that plain transformers loads. Ctrl-C ends the
+    step and saves.
     """
     from hacrl.cli.errors import user_errors
     from hacrl.config import load_recipe
@@ -41,8 +42,12 @@ def train(
                 err=True,
             )
             raise typer.Exit(128 + stopped.signal) from None
+
+        from hacrl.report import write_report
+
+        report = write_report(out)
     from rich.console import Console
 
     console = Console()
     console.print(summary_table(summary))
-    console.print(f"Run directory: {out}", highlight=False)
+    console.print(f"Run directory: {out}\nReport: {report}", highlight=False, soft_wrap=True)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hacrl.report.files import RunFiles, read_files
+from hacrl.report.files import RunFiles, read_files, read_object
 from hacrl.report.series import columns
 from hacrl.report.summary import outcomes
+from hacrl.storage.files import StorageError
 
 ALONE = "gspo"
 _CURVES = re.compile(r"agent/[^/]+/(accuracy|reward|eval/.*)")
@@ -19,10 +21,11 @@ def find_baseline(run: RunFiles) -> Path | None:
     """A GSPO run of the same agents, task and seed beside this one, as demos and comparisons lay them out."""
     if run.recipe["method"]["name"] == ALONE:
         return None
-    for path in _neighbours(run.path.resolve()):
-        other = read_files(path)
-        if other.recipe["method"]["name"] == ALONE and _identity(other.recipe) == _identity(run.recipe):
-            return path
+    for config in _neighbours(run.path.resolve()):
+        with suppress(ValueError, LookupError, TypeError, StorageError):  # not a run's, or being written
+            other = read_object(config)["recipe"]
+            if other["method"]["name"] == ALONE and _identity(other) == _identity(run.recipe):
+                return config.parent
     return None
 
 
@@ -41,10 +44,10 @@ def baseline_data(path: Path, run: RunFiles) -> dict[str, Any]:
     }
 
 
-def _neighbours(path: Path) -> Iterator[Path]:
-    """`demo/alone` for `demo/together`; `runs/gspo/seed_3` for `runs/hacpo/seed_3`."""
+def _neighbours(path: Path) -> list[Path]:
+    """Configurations of `demo/alone` for `demo/together`, of `runs/gspo/seed_3` for `runs/hacpo/seed_3`."""
     configs = [*path.parent.glob("*/config.json"), *path.parent.parent.glob(f"*/{path.name}/config.json")]
-    yield from sorted(config.parent for config in configs if config.parent != path)
+    return sorted({config for config in configs if config.parent != path})
 
 
 def _identity(recipe: Mapping[str, Any]) -> tuple[Any, ...]:

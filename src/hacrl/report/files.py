@@ -36,13 +36,13 @@ def read_files(path: Path) -> RunFiles:
     run = RunDirectory(path)
     if not run.config.is_file():
         raise ValueError(f"{path} holds no run (no {run.config.name}): give the --out of hacrl train")
-    config = _json(run.config)
+    config = read_object(run.config)
     return RunFiles(
         path=path,
         recipe=config["recipe"],
         versions=config["versions"],
         metrics=read_jsonl(run.metrics) if run.metrics.exists() else [],
-        summary=_json(run.summary) if run.summary.exists() else None,
+        summary=read_object(run.summary) if run.summary.exists() else None,
         warnings=read_jsonl(run.warnings) if run.warnings.exists() else [],
     )
 
@@ -58,7 +58,8 @@ def state_of(path: Path) -> str:
     return ".".join(marks)
 
 
-def _json(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object."""
     with naming(path, "read"):
         text = path.read_text(encoding="utf-8")
     try:

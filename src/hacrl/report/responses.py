@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
+
+from tokenizers import Tokenizer
 
 from hacrl.exchange.store import read_step
 from hacrl.report.files import RunFiles
@@ -20,13 +22,16 @@ from hacrl.types import Trajectory
 BUDGET = 1_400_000
 """Bytes of a report spent on responses."""
 MOST_STEPS = 24
+MOST_READ = 400_000_000
+"""Bytes of trajectories read for a report: fewer steps of a run with long responses are looked at."""
 LONGEST = 4000
 """Characters of a response that are kept."""
 PLACES = (None, "inside", "below", "above")
 
 Key = tuple[str, str, int]
 """Source, prompt, sample."""
-Row = dict[str, Any]
+Groups = dict[str, list[Trajectory]]
+"""Responses by prompt."""
 
 
 def response_data(run: RunFiles) -> dict[str, Any] | None:
@@ -38,10 +43,12 @@ def response_data(run: RunFiles) -> dict[str, Any] | None:
     files = _trajectory_files(run.path)
     for most in (MOST_STEPS, 12, 6, 3, 1):
         steps = spread(list(files), most)
-        by_step = {step: _by_prompt(run, step, files[step]) for step in steps}
-        prompts = _fitting(by_step)
-        if prompts:
-            return _packed(run, by_step, prompts, len(files))
+        if most > 1 and sum(files[step].stat().st_size for step in steps) > MOST_READ:
+            continue
+        by_step = {step: _by_prompt(files[step], files[step].stat().st_mtime_ns, step) for step in steps}
+        number = _fitting(list(by_step.values()), learners=len(run.agents))
+        if number or most == 1:
+            return _packed(run, by_step, max(1, number), len(files)) if files else None
     return None
 
 
@@ -50,28 +57,69 @@ def _trajectory_files(run: Path) -> dict[int, Path]:
     return {int(path.stem.removeprefix("step_")): path for path in paths}
 
 
-def _by_prompt(run: RunFiles, step: int, path: Path) -> dict[str, list[Row]]:
-    """A step's responses by prompt, prompts in the order of their hashes."""
-    tokenizers = load_tokenizers(run.path, run.recipe)
-    groups: dict[str, list[Row]] = defaultdict(list)
-    for found in read_step(path):
-        lengths = piece_lengths(tokenizers.get(found.source), found.token_ids, found.text)
-        groups[found.prompt_id].append(_row(run, found, lengths))
+@lru_cache(maxsize=2 * MOST_STEPS)
+def _by_prompt(path: Path, written: int, step: int) -> Groups:
+    """A step's responses, prompts in the order of their hashes; read again only when written again."""
+    groups: Groups = defaultdict(list)
+    for trajectory in read_step(path):
+        groups[trajectory.prompt_id].append(trajectory)
     return {prompt: groups[prompt] for prompt in sorted(groups, key=lambda prompt: _hash(step, prompt))}
 
 
-def _row(run: RunFiles, found: Trajectory, lengths: list[int] | None) -> Row:
+def _hash(step: int, prompt: str) -> bytes:
+    return hashlib.blake2b(f"{step}/{prompt}".encode(), digest_size=8).digest()
+
+
+def _fitting(steps: Sequence[Groups], learners: int) -> int:
+    """How many prompts of every step fit into the budget."""
+    sizes = [[sum(_size(t, learners) for t in group) for group in groups.values()] for groups in steps]
+    number, most = 0, max(map(len, sizes), default=0)
+    while number < most and sum(sum(size[: number + 1]) for size in sizes) <= BUDGET:
+        number += 1
+    return number
+
+
+def _size(found: Trajectory, learners: int) -> int:
+    """About how many bytes a response takes: its text, two small numbers a token, a lesson a learner."""
+    characters = min(LONGEST, len(found.text))
+    return 110 + characters + 6 * min(len(found.token_ids), LONGEST) + 45 * learners
+
+
+def _packed(run: RunFiles, by_step: Mapping[int, Groups], number: int, steps_in_all: int) -> dict[str, Any]:
+    tokenizers = load_tokenizers(run.path, run.agents)
+    lessons_of = lesson_files(run.path)
+    prompts: dict[str, Any] = {}
+    rows = []
+    for step, groups in by_step.items():
+        chosen = list(groups)[:number]
+        prompts |= dict.fromkeys(chosen)
+        lessons = _lessons(lessons_of.get(step), run.agents, prompts, set(chosen))
+        for trajectory in (trajectory for prompt in chosen for trajectory in groups[prompt]):
+            key = trajectory.source, trajectory.prompt_id, trajectory.sample
+            rows.append({**_row(trajectory, run.agents, tokenizers), "lessons": lessons.get(key, [])})
+    return {
+        "rows": rows,
+        "prompts": prompts,
+        "steps": list(by_step),
+        "steps_in_all": steps_in_all,
+        "in_all_of_steps": sum(len(group) for groups in by_step.values() for group in groups.values()),
+    }
+
+
+def _row(found: Trajectory, agents: Sequence[str], tokenizers: Mapping[str, Tokenizer]) -> dict[str, Any]:
+    lengths = piece_lengths(tokenizers.get(found.source), found.token_ids, found.text)
     cut = len(found.text) > LONGEST
     tokens = _tokens_within(lengths, len(found.token_logps)) if cut else len(found.token_logps)
-    row: Row = {
+    row: dict[str, Any] = {
         "step": found.step,
         "prompt": found.prompt_id,
-        "agent": run.agents.index(found.source),
+        "agent": agents.index(found.source),
         "sample": found.sample,
         "reward": found.reward,
         "text": found.text[:LONGEST],
         "logps": [round(-100 * logp) for logp in found.token_logps[:tokens]],
         "tokens": len(found.token_ids),
+        "mean": round(sum(found.token_logps) / max(1, len(found.token_logps)), 4),
     }
     if lengths is not None:
         row["pieces"] = lengths[:tokens]
@@ -94,71 +142,24 @@ def _tokens_within(lengths: Sequence[int] | None, tokens: int) -> int:
     return tokens
 
 
-def _fitting(by_step: Mapping[int, Mapping[str, Sequence[Row]]]) -> dict[int, list[str]]:
-    """The first prompts of every step, equally many of each, as many as the budget allows."""
-    sizes = {
-        step: [sum(len(json.dumps(row)) + _LESSON_BYTES for row in rows) for rows in groups.values()]
-        for step, groups in by_step.items()
-    }
-    number = 0
-    most = max((len(groups) for groups in by_step.values()), default=0)
-    while number < most and sum(sum(size[: number + 1]) for size in sizes.values()) <= BUDGET:
-        number += 1
-    return {step: list(groups)[:number] for step, groups in by_step.items()} if number else {}
-
-
-_LESSON_BYTES = 180
-"""About what the lessons of four learners add to a response."""
-
-
-def _packed(
-    run: RunFiles,
-    by_step: Mapping[int, Mapping[str, list[Row]]],
-    chosen: Mapping[int, Sequence[str]],
-    steps_in_all: int,
-) -> dict[str, Any]:
-    prompts: dict[str, Any] = {}
-    rows = []
-    for step, names in chosen.items():
-        lessons = _lessons(run, step, set(names), prompts)
-        for name in names:
-            for row in by_step[step][name]:
-                key = run.agents[row["agent"]], name, row["sample"]
-                rows.append({**row, "lessons": lessons[key]})
-    return {
-        "rows": rows,
-        "prompts": {row["prompt"]: prompts.get(row["prompt"]) for row in rows},
-        "steps": list(chosen),
-        "steps_in_all": steps_in_all,
-        "in_all_of_steps": sum(len(group) for groups in by_step.values() for group in groups.values()),
-    }
-
-
 def _lessons(
-    run: RunFiles, step: int, chosen: set[str], prompts: dict[str, Any]
+    path: Path | None, agents: Sequence[str], prompts: dict[str, Any], chosen: set[str]
 ) -> dict[Key, list[list[Any]]]:
-    """What every learner did with the chosen responses; fills in the prompts' texts."""
+    """What every learner did with the responses to the chosen prompts; fills in the prompts' texts."""
     lessons: dict[Key, list[list[Any]]] = defaultdict(list)
-    path = lesson_files(run.path).get(step)
     for lesson in read_lessons(path) if path else ():
         if "prompts" in lesson:
-            prompts |= {name: lesson["prompts"][name] for name in chosen & set(lesson["prompts"])}
+            prompts |= {name: text for name, text in lesson["prompts"].items() if name in chosen}
             continue
-        learner = run.agents.index(lesson["learner"])
-        for key, values in _columns(lesson):
-            if key[1] in chosen:
-                lessons[key].append([learner, lesson["update"], *values])
+        learner = agents.index(lesson["learner"])
+        columns = [lesson[name] for name in _COLUMNS]
+        for source, prompt, sample, place, *numbers in zip(*columns, strict=True):
+            if prompt in chosen:
+                values = [None if value is None else float(f"{value:.4g}") for value in numbers]
+                lessons[source, prompt, sample].append(
+                    [learner, lesson["update"], PLACES.index(place), *values]
+                )
     return lessons
 
 
-def _columns(lesson: Mapping[str, Any]) -> Iterator[tuple[Key, list[Any]]]:
-    """Advantage, omega, ratio, place and pull of every row; numbers as a reader needs them."""
-    keys = zip(lesson["source"], lesson["prompt_id"], lesson["sample"], strict=True)
-    numbers = zip(lesson["advantage"], lesson["omega"], lesson["ratio"], lesson["pull"], strict=True)
-    for key, place, values in zip(keys, lesson["place"], numbers, strict=True):
-        advantage, omega, ratio, pull = (None if value is None else float(f"{value:.4g}") for value in values)
-        yield key, [advantage, omega, ratio, PLACES.index(place), pull]
-
-
-def _hash(step: int, prompt: str) -> bytes:
-    return hashlib.blake2b(f"{step}/{prompt}".encode(), digest_size=8).digest()
+_COLUMNS = ("source", "prompt_id", "sample", "place", "advantage", "omega", "ratio", "pull")

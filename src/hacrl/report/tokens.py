@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
@@ -12,16 +11,10 @@ from tokenizers.decoders import DecodeStream
 from hacrl.storage.rundir import RunDirectory
 
 
-def load_tokenizers(run: Path, recipe: Mapping[str, Any]) -> dict[str, Tokenizer]:
-    """The tokenizer of every agent whose files are at hand: exported by the run, or its model's directory."""
-    found = {}
-    for agent in recipe["agents"]:
-        for directory in (RunDirectory(run).agents / agent["name"], Path(agent["model"])):
-            file = directory / "tokenizer.json"
-            if file.is_file():
-                found[agent["name"]] = Tokenizer.from_file(str(file))
-                break
-    return found
+def load_tokenizers(run: Path, agents: Sequence[str]) -> dict[str, Tokenizer]:
+    """The tokenizers that a finished run exported with its agents."""
+    files = {agent: RunDirectory(run).agents / agent / "tokenizer.json" for agent in agents}
+    return {agent: Tokenizer.from_file(str(file)) for agent, file in files.items() if file.is_file()}
 
 
 def piece_lengths(tokenizer: Tokenizer | None, token_ids: Sequence[int], text: str) -> list[int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ CARD = "README.md"
 
 def export_agents(team: Team, directory: Path, summary: dict[str, Any]) -> None:
     """Write `directory/<name>` for every agent: weights, tokenizer, generation config, model card."""
-    for member in team.members:
+    for member in team.present:
         final = directory / member.name
         aside = directory / f".{member.name}.tmp"
         for leftover in (aside, final):
@@ -28,7 +29,6 @@ def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
     """How the agent was trained, with whom, and what was measured."""
     recipe = team.recipe
     agent = recipe.agent(member.name)
-    peers = team.topology[member.name]
     measured = summary["agents"][member.name]
     lines = [
         "---",
@@ -41,15 +41,28 @@ def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
         f"Trained with [hacrl](https://arxiv.org/abs/2603.02604) from `{agent.model}` on the task "
         f"`{team.task.name}` with the method `{team.method.name}`.",
         "",
-        f"- learned from: its own answers{' and those of ' + ', '.join(peers) if peers else ' alone'}",
-        f"- {recipe.steps} steps of {recipe.prompts_per_step} prompts, {member.samples} answers each, "
+        "## How it was trained",
+        "",
+        f"- learned from: {_teachers(team, member)}",
+        f"- method: {_settings(recipe.method.model_dump(exclude={'name'}))}",
+        f"- {recipe.steps} steps of {recipe.prompts_per_step} prompts, {member.samples} answers each at "
+        f"temperature {recipe.sampling.temperature:g}, at most {recipe.sampling.max_new_tokens} tokens, "
         f"seed {recipe.seed}",
-        f"- {measured['rollouts']:,} rollouts, {measured['generated_tokens']:,} generated tokens, "
-        f"{measured['updates']:,} updates",
+        f"- AdamW, learning rate {recipe.learning_rate_of(member.name):g}, "
+        f"{recipe.updates.mini_batches} updates for each source in a step, KL weight {recipe.optimiser.kl:g}",
+        f"- cost: {measured['rollouts']:,} rollouts, {measured['generated_tokens']:,} generated tokens, "
+        f"{measured['trained_tokens']:,} trained tokens, {measured['updates']:,} updates",
+        *([f"- stopped early: {measured['retired']}"] if measured["retired"] else []),
+        "",
+        "## What was measured",
+        "",
+        "Share of right answers on test problems, the agent alone, with 95% intervals over problems.",
         "",
         *_results(measured),
         "",
-        "The agent is used alone, with plain `transformers`:",
+        "## How to use it",
+        "",
+        "Alone, with plain `transformers`:",
         "",
         "```python",
         "from transformers import AutoModelForCausalLM, AutoTokenizer",
@@ -60,6 +73,15 @@ def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _teachers(team: Team, member: Member) -> str:
+    peers = [f"{peer} (`{team.recipe.agent(peer).model}`)" for peer in team.topology[member.name]]
+    return f"its own answers and those of {', '.join(peers)}" if peers else "its own answers alone"
+
+
+def _settings(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items() if value not in (None, [], ())) or "-"
 
 
 def _results(measured: dict[str, Any]) -> list[str]:

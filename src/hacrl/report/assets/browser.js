@@ -1,7 +1,8 @@
 // The browser of responses: filters, shaded texts, and what every learner did with each of them.
 
-const PAGE = 24;
-const [ADVANTAGE, OMEGA, RATIO, PLACE, PULL] = [2, 3, 4, 5, 6];
+const PAGE = 12;
+// A lesson is [learner, update, place, advantage, omega, ratio, pull].
+const [PLACE, ADVANTAGE, OMEGA, RATIO, PULL] = [2, 3, 4, 5, 6];
 const PLACES = [null, "inside", "below", "above"];
 
 function fate(lesson, own) {
@@ -83,10 +84,9 @@ function promptHead(run, group) {
 
 function response(run, row) {
   const verdict = correctness(row);
-  const mean = -row.logps.reduce((sum, logp) => sum + logp, 0) / 100 / Math.max(1, row.logps.length);
   return el("article", { class: "response" },
     el("p", { class: "responsehead" }, agentName(run, run.agents[row.agent]), el("span", { class: `badge ${verdict}` }, { right: "✓ right", wrong: "✗ wrong", unscored: "? unscored" }[verdict]),
-      el("span", { class: "sub" }, `reward ${short(row.reward)} · ${row.tokens} tokens · mean log-prob ${mean.toFixed(3)}${row.unfinished ? " · cut at the limit" : ""}`)),
+      el("span", { class: "sub" }, `reward ${short(row.reward)} · ${row.tokens} tokens · mean log-prob ${signed(row.mean)}${row.unfinished ? " · cut at the limit" : ""}`)),
     responseText(row),
     row.lessons.length ? lessonTable(run, row) : note("No learner trained on it."));
 }
@@ -116,6 +116,7 @@ function responseText(row) {
 }
 
 function lessonTable(run, row) {
+  if (row.lessons.every((lesson) => lesson[ADVANTAGE] === 0)) return note("Advantage 0 for every learner: it taught nobody anything.");
   const rows = row.lessons.map((lesson) => {
     const own = lesson[0] === row.agent;
     const what = fate(lesson, own);

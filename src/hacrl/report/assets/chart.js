@@ -84,18 +84,18 @@ const tipRows = (head, rows) => [
 ];
 
 // The frame of a plot: scales, grid lines and labels.
-function axes({ width, height, xs, low, high, log = false, yFormat = short, xFormat = short, left = 44, xTicks }) {
+function axes({ width, height, xs, low, high, log = false, yFormat = short, left = 44 }) {
   const top = 8, bottom = 22, right = 12;
   const [x0, x1] = [xs[0], xs[xs.length - 1]];
   const scale = log ? Math.log10 : (value) => value;
   const x = (value) => left + ((value - x0) / (x1 - x0 || 1)) * (width - left - right);
   const y = (value) => height - bottom - ((scale(value) - scale(low)) / (scale(high) - scale(low) || 1)) * (height - top - bottom);
   const yTicks = log ? logTicks(low, high) : ticks(low, high, Math.max(2, Math.floor(height / 45)));
-  const shownX = (xTicks ?? ticks(x0, x1, Math.max(2, Math.floor(width / 90)))).filter((value) => value >= x0 && value <= x1);
+  const shownX = ticks(x0, x1, Math.max(2, Math.floor(width / 55))).filter((value) => value >= x0 && value <= x1);
   const nodes = [
     ...yTicks.map((value) => svg("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) })),
-    ...yTicks.map((value) => svg("text", { class: "tick", x: left - 6, y: y(value) + 3.5, "text-anchor": "end" }, yFormat(value))),
-    ...shownX.map((value) => svg("text", { class: "tick", x: x(value), y: height - 6, "text-anchor": "middle" }, xFormat(value))),
+    ...yTicks.map((value) => svg("text", { class: "tick", x: left - 6, y: y(value) + 3.5, "text-anchor": "end" }, (yFormat === percent ? percentTick : yFormat)(value))),
+    ...shownX.map((value) => svg("text", { class: "tick", x: x(value), y: height - 6, "text-anchor": "middle" }, short(value))),
   ];
   return { x, y, nodes, top, bottom, left, right };
 }

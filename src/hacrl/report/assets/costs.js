@@ -10,12 +10,13 @@ const lengthsSection = (run) => [panels(
   agentChart(run, "Prompts with equal rewards", "share that teaches nothing within the own group", "frac_reward_zero_std", { floor: 0, ceiling: 1, yFormat: percent }),
 )];
 
+// Times by phase, in colours that are no agent's in small teams.
 function phases(run) {
   const sum = (keys) => run.steps.map((_, i) => {
     const known = keys.map((key) => run.series[key][i]).filter(isNumber);
     return known.length ? known.reduce((a, b) => a + b, 0) : null;
   });
-  const named = [["sample", "sampling", 0], ["verify", "verifying", 1], ["exchange", "exchange", 2], ["update", "updating", 3]];
+  const named = [["sample", "sampling", 5], ["verify", "verifying", 4], ["exchange", "exchange", 7], ["update", "updating", 6], ["audit", "audit", 1]];
   return named.map(([prefix, name, n]) => {
     const keys = Object.keys(run.series).filter((key) => key === `time/${prefix}` || key.startsWith(`time/${prefix}/`));
     return { name, color: colour(n), values: sum(keys), keys };

@@ -12,6 +12,7 @@ function short(value) {
 }
 
 const percent = (value) => (isNumber(value) ? `${(100 * value).toFixed(value && Math.abs(value) < 0.1 ? 1 : 0)}%` : "–");
+const percentTick = (value) => `${Number((100 * value).toPrecision(3))}%`;
 const share = (value) => (isNumber(value) ? value.toFixed(3) : "–");
 const whole = (value) => (isNumber(value) ? Math.round(value).toLocaleString("en") : "–");
 const signed = (value, format = short) => (isNumber(value) ? `${value < 0 ? "−" : "+"}${format(Math.abs(value))}` : "–");
@@ -66,5 +67,6 @@ function logTicks(low, high) {
       if (value >= low * 0.999 && value <= high * 1.001) found.push(value);
     }
   }
+  if (found.length < 3) return ticks(low, high, 4);
   return found.length > 6 ? found.filter((value) => Number.isInteger(Math.log10(value) + 1e-12) || value === 1) : found;
 }

@@ -136,7 +136,7 @@ function evaluationCurve(run, agent, key) {
   const alone = run.baseline?.series[`agent/${agent}/${key}`];
   const [, task, measure] = key.match(/^eval\/(.+)\/([^/]+)$/);
   return lineChart({
-    title: agent, subtitle: `test accuracy, ${task}: ${measureName(measure)}`, steps: run.steps, height: 180, ...commonRange(run, key),
+    title: agent, subtitle: `test accuracy, ${task}: ${measureName(measure, run.recipe.evaluation?.samples || undefined)}`, steps: run.steps, height: 180, ...commonRange(run, key),
     series: [
       alone && { name: `alone (${run.baseline.method})`, values: alone, steps: run.baseline.steps, color: "var(--alone)", dash: "5 4", dots: true },
       { name: `with peers (${run.recipe.method.name})`, values, ...agentStyle(run, agent), dots: true },

@@ -1,18 +1,18 @@
 // The page: header, navigation, one row for each section with a column for every run; live updates.
 
 const SECTIONS = [
-  ["results", "Results", resultsSection],
-  ["warnings", "Warnings", warningsSection],
-  ["learning", "Learning curves", learningSection],
-  ["teaching", "Who taught whom", matrixSection],
-  ["capability", "Capability and omega", capabilitySection],
-  ["window", "Ratios and the window", windowSection],
-  ["responses", "Responses", browserSection],
-  ["lengths", "Lengths", lengthsSection],
-  ["speed", "Speed", speedSection],
-  ["optimisation", "Optimisation", optimisationSection],
-  ["metrics", "Any metric", explorerSection],
-  ["settings", "Settings", settingsSection],
+  ["results", "Results", "Results", resultsSection],
+  ["warnings", "Warnings", "Warnings", warningsSection],
+  ["learning", "Curves", "Learning curves", learningSection],
+  ["teaching", "Teaching", "Who taught whom", matrixSection],
+  ["capability", "Capability", "Capability and omega", capabilitySection],
+  ["window", "Window", "Ratios and the window", windowSection],
+  ["lengths", "Lengths", "Lengths", lengthsSection],
+  ["speed", "Speed", "Speed", speedSection],
+  ["optimisation", "Optimisation", "Optimisation", optimisationSection],
+  ["metrics", "Metrics", "Any metric", explorerSection],
+  ["responses", "Responses", "Responses", browserSection],
+  ["settings", "Settings", "Settings", settingsSection],
 ];
 
 const byId = (id) => document.getElementById(id);
@@ -45,7 +45,7 @@ function drawHeader(data) {
   document.title = `${data.runs.map((run) => run.name).join(", ")} · hacrl`;
 }
 
-function drawSection([id, , build], data) {
+function drawSection([id, , , build], data) {
   const section = byId(id);
   section.querySelector(".columns").replaceChildren(...data.runs.map((run, index) => el("div", { class: "column" },
     data.runs.length > 1 ? el("p", { class: "runname" }, run.name) : null, ...[build(run, index)].flat(Infinity).filter(Boolean))));
@@ -65,7 +65,7 @@ function drawAll(data) {
 
 function layOut(data) {
   byId("nav").replaceChildren(el("ul", {}, SECTIONS.map(([id, title]) => el("li", {}, el("a", { href: `#${id}` }, title)))));
-  byId("main").replaceChildren(...SECTIONS.map(([id, title]) => el("section", { id, "aria-labelledby": `${id}-title` },
+  byId("main").replaceChildren(...SECTIONS.map(([id, , title]) => el("section", { id, "aria-labelledby": `${id}-title` },
     el("h2", { id: `${id}-title` }, title), el("div", { class: "columns", style: { "--runs": data.runs.length } }))));
   document.body.classList.toggle("several", data.runs.length > 1);
 }

@@ -58,7 +58,7 @@ function histogram({ title, subtitle, counts, first, width: bin, window: bounds,
 
 // Rows of intervals: {label, marks: [{name, color, shape, mean, low, high}]}.
 function intervalChart({ title, subtitle, rows, legend }) {
-  const line = 15, gap = 12, left = 118;
+  const line = 15, gap = 12, left = 24 + 8 * Math.max(...rows.map((row) => Math.min(14, row.label.length)));
   const height = 30 + rows.reduce((sum, row) => sum + row.marks.length * line + gap, 0);
   const all = rows.flatMap((row) => row.marks.flatMap((mark) => [mark.low, mark.high]));
   const [low, high] = [Math.max(0, Math.floor(Math.min(...all) * 20) / 20), Math.min(1, Math.ceil(Math.max(...all) * 20) / 20)];
@@ -67,9 +67,9 @@ function intervalChart({ title, subtitle, rows, legend }) {
     title, subtitle, height, label, legend,
     draw: (width, tall) => {
       const x = (value) => left + ((value - low) / (high - low || 1)) * (width - left - 56);
-      const nodes = ticks(low, high, Math.max(2, Math.floor(width / 110))).flatMap((value) => [
+      const nodes = ticks(low, high, Math.max(2, Math.floor(width / 60))).flatMap((value) => [
         svg("line", { class: "grid", x1: x(value), x2: x(value), y1: 4, y2: tall - 20 }),
-        svg("text", { class: "tick", x: x(value), y: tall - 6, "text-anchor": "middle" }, percent(value)),
+        svg("text", { class: "tick", x: x(value), y: tall - 6, "text-anchor": "middle" }, percentTick(value)),
       ]);
       let y = 4;
       for (const row of rows) {

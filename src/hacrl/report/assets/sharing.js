@@ -54,7 +54,7 @@ function teachingMatrix(run, measure, step) {
   })));
   return [
     note(measure.text, " The small lines show every step of the run."),
-    el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Who taught whom" },
+    el("div", { class: "scroll boxed", tabindex: 0, role: "region", "aria-label": "Who taught whom" },
       el("table", { class: "matrix" },
         el("caption", {}, `${measure.name}, ${step === null ? "mean over all steps" : `step ${step}`}: rows learn, columns teach`),
         el("thead", {}, el("tr", {}, el("td", {}, el("span", { class: "sub" }, "learner ↓  source →")), run.agents.map((source) => el("th", { scope: "col" }, agentName(run, source))))),
@@ -74,7 +74,8 @@ function capabilitySection(run) {
   }));
   return [
     note(`Omega above 1: the source is the stronger one, and the learner listens more to it.${clamp ? ` It is held between ${clamp[0]} and ${clamp[1]}.` : ""}`),
-    panels(capability, omegas),
+    panels(capability),
+    panels(omegas),
   ];
 }
 

@@ -1,0 +1,28 @@
+"""`hacrl report`: a run as one web page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    run: Annotated[Path, typer.Argument(help="Directory of the run.", show_default=False)],
+    baseline: Annotated[
+        Path | None,
+        typer.Option(
+            help="A run of the same agents alone to show beside it. "
+            "[default: a gspo run with the same agents, task and seed in the directories around it]"
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write. [default: RUN/report.html]")] = None,
+) -> None:
+    """Write a run's report: one HTML file that opens offline, with plots and a browser of responses."""
+    from hacrl.cli.errors import user_errors
+
+    with user_errors():
+        from hacrl.report import write_report
+
+        typer.echo(write_report(run, out, baseline))
