@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hacrl.algorithm import HacpoObjective
 from hacrl.audit.baseline import ALL, BaselineAudit, audit_baselines
-from hacrl.audit.draws import Say, draw
+from hacrl.audit.draws import draw
 from hacrl.audit.enumeration import GSPO, Rule
 from hacrl.audit.opening import SavedRun, open_run, restore
 from hacrl.audit.pairs import PairAudit, audit_pairs
@@ -25,6 +24,9 @@ from hacrl.training.team import Team, build_team
 from hacrl.training.thresholds import warnings
 
 FILE = "audit.json"
+
+Tell = Callable[[float, str], None]
+"""Hears the share that is done and what comes next."""
 
 
 @dataclass(frozen=True)
@@ -75,46 +77,58 @@ def audit(
     checkpoint: int | None = None,
     task: Task | None = None,
     reward_funcs: Sequence[RewardFunction] | None = None,
-    say: Say = lambda text: None,
+    tell: Tell = lambda share, text: None,
 ) -> Audit:
     """Measure a finished or stopped run and write `audit.json` into its directory.
 
-    `task` and `reward_funcs` as they were given to `hacrl.train`. `say` is told what is going on.
+    `task` and `reward_funcs` as they were given to `hacrl.train`. `tell` hears how much is done and what
+    comes next.
     """
     run, size = open_run(Path(path), checkpoint), size or Size()
     with run.directory.resume(run.directory.path):  # nobody trains while its checkpoints are read
         team = build_team(run.recipe, task=task, reward_funcs=reward_funcs)
         try:
-            found = _audit(run, team, size, say)
+            found = _audit(run, team, size, tell)
         finally:
             team.close()
     write_json(run.directory.path / FILE, found.as_dict())
     return found
 
 
-def _audit(run: SavedRun, team: Team, size: Size, say: Say) -> Audit:
+def _audit(run: SavedRun, team: Team, size: Size, tell: Tell) -> Audit:
     # Another seed than the run's: no answer that it has trained on is drawn again.
     seed = team.seed(f"audit/{size.seed}")
     fresh = replace(team, recipe=run.recipe.model_copy(update={"seed": seed}))
     prompts = random.Random(seed).sample(list(team.task.train), min(size.prompts, len(team.task.train)))
     groups = max(2, size.samples // max(member.samples for member in team.members))
+    progress = _Progress(tell, len(run.checkpoints) * (2 * len(team.active) + 1) + 1)
     checkpoints = []
-    for number, checkpoint in enumerate(run.checkpoints, start=1):
-        prefixed = functools.partial(_prefixed, say, f"checkpoint {number} of {len(run.checkpoints)}")
+    for checkpoint in run.checkpoints:
+        progress.where = f"step {checkpoint.step}: "
         restore(fresh, checkpoint)
-        draws = draw(fresh, prompts, checkpoint.step + 1, size.samples, groups, prefixed)
+        draws = draw(fresh, prompts, checkpoint.step + 1, size.samples, groups, progress.begin)
         pairs = []
         for member in fresh.active:
-            prefixed(f"gradients of {member.name}")
+            progress.begin(f"gradients of {member.name}")
             pairs += audit_pairs(fresh, member, draws)
         checkpoints.append(CheckpointAudit(checkpoint.step, audit_baselines(fresh, draws), pairs))
-    say("toy vocabulary")
+    progress.where = ""
+    progress.begin("toy vocabulary")
     toy = _toy(team)
     return Audit(size, groups, checkpoints, toy, [*_measured(checkpoints), *_toy_warnings(toy)])
 
 
-def _prefixed(say: Say, where: str, text: str) -> None:
-    say(f"{where}: {text}")
+class _Progress:
+    """Counts what is done and tells the share of it."""
+
+    def __init__(self, tell: Tell, total: int) -> None:
+        self._tell, self._total, self._begun = tell, total, 0
+        self.where = ""
+
+    def begin(self, text: str) -> None:
+        """The next piece of work."""
+        self._tell(self._begun / self._total, self.where + text)
+        self._begun += 1
 
 
 def _toy(team: Team) -> list[ToyRow]:

@@ -14,8 +14,8 @@ from hacrl.training.team import Member, Team
 from hacrl.training.train import StepRecord, answers, batch_means, learner_batch
 from hacrl.types import Prompt, Trajectory
 
-Say = Callable[[str], None]
-"""Told what is going on."""
+Next = Callable[[str], None]
+"""Told what is done next."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +33,17 @@ class Draws:
     """The same as the step that would follow, with every learner's batch, but for the updates."""
 
 
-def draw(team: Team, prompts: Sequence[Prompt], step: int, samples: int, groups: int, say: Say) -> Draws:
+def draw(team: Team, prompts: Sequence[Prompt], step: int, samples: int, groups: int, begin: Next) -> Draws:
     """Let everybody answer; `team` must have another seed than the run it comes from."""
     drawn: dict[str, list[Trajectory]] = {}
     record = StepRecord(step)
     record.fingerprints = {member.name: member.policy.fingerprint() for member in team.active}
     for member in team.active:
-        say(f"{member.name} answers {len(prompts)} prompts")
+        begin(f"{member.name} answers {len(prompts)} prompts")
         asked = replace(member, samples=samples + groups * member.samples)
         drawn[member.name] = answers(team, asked, prompts, record)
     truth, variance = _truth(team, prompts, drawn, samples)
-    say("building batches")
+    begin("building batches")
     steps = [_step(team, prompts, step, _group(team.active, drawn, samples, g)) for g in range(groups)]
     ids = [prompt.id for prompt in prompts]
     return Draws(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import fmean, stdev
+
+import torch
 
 from hacrl.algorithm import HacpoParams
 from hacrl.algorithm.diagnostics import cosine
@@ -60,7 +63,17 @@ class ToyRow:
 
 def toy_rows(rules: Sequence[Rule] = RULES, *, samples: int = 8, seed: int = 0) -> list[ToyRow]:
     """Every rule at every distance, for the first of two agents."""
-    return [_row(distance, rule, samples, seed) for distance in DISTANCES for rule in rules]
+    with _one_thread():
+        return [_row(distance, rule, samples, seed) for distance in DISTANCES for rule in rules]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """The tensors are tiny: a second thread costs many times what it gives."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
 
 
 def _row(distance: float, rule: Rule, samples: int, seed: int) -> ToyRow:

@@ -6,6 +6,7 @@ import sys
 
 import typer
 
+from hacrl.cli.audit import audit
 from hacrl.cli.bench import bench
 from hacrl.cli.compare import compare
 from hacrl.cli.demo import demo
@@ -26,6 +27,7 @@ app = typer.Typer(
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(compare)
+app.command()(audit)
 app.command()(doctor)
 app.command()(demo)
 app.command()(bench)

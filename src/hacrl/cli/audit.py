@@ -1,0 +1,84 @@
+"""`hacrl audit`: what the theory promises, measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from hacrl.audit.audit import Tell
+
+
+def audit(
+    run: Annotated[
+        Path | None, typer.Argument(help="The directory of a finished or stopped run.", show_default=False)
+    ] = None,
+    prompts: Annotated[int, typer.Option(help="Training prompts to ask.")] = 64,
+    samples: Annotated[
+        int,
+        typer.Option(help="Answers per prompt that stand for the truth; as many again are drawn in groups."),
+    ] = 64,
+    seed: Annotated[int, typer.Option(help="Of the prompts and answers.")] = 0,
+    checkpoint: Annotated[
+        int | None, typer.Option(help="Only the checkpoint of this step.", show_default="all that are kept")
+    ] = None,
+    toy: Annotated[
+        bool, typer.Option("--toy", help="Only the toy vocabulary, under several settings; needs no run.")
+    ] = False,
+) -> None:
+    """Measure a run's baselines, the worth of peers' answers, and where their gradient points.
+
+    Writes audit.json into the run's directory. Warnings do not change the exit code.
+    """
+    from rich.console import Console
+
+    from hacrl.cli.errors import user_errors
+
+    console = Console(highlight=False)
+    with user_errors():
+        if toy == (run is not None):
+            raise ValueError("give a run's directory, or --toy without one")
+        if run is None:
+            from hacrl.audit.tables import toy_table
+            from hacrl.audit.toy import toy_rows
+
+            console.print(toy_table(toy_rows(seed=seed)))
+        else:
+            _audit_run(run, prompts, samples, seed, checkpoint, console)
+
+
+def _audit_run(
+    run: Path, prompts: int, samples: int, seed: int, checkpoint: int | None, console: Console
+) -> None:
+    from hacrl.audit.audit import FILE, Size
+    from hacrl.audit.audit import audit as measure
+    from hacrl.audit.tables import audit_tables
+
+    with _progress() as tell:
+        found = measure(run, Size(prompts, samples, seed), checkpoint=checkpoint, tell=tell)
+    for table in audit_tables(found):
+        console.print(table)
+    for warning in found.warnings:
+        console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+    console.print(
+        f"{len(found.warnings)} warnings. Everything measured: {run / FILE}", markup=False, soft_wrap=True
+    )
+
+
+@contextmanager
+def _progress() -> Iterator[Tell]:
+    """A bar with time left on a terminal; nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("opening", total=1.0)
+        yield lambda share, text: bar.update(task, completed=share, description=text)
