@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: demo test check format clean
+.PHONY: demo test check results format clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/hacrl demo recipes/quickstart.yaml
@@ -26,6 +26,10 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 -m "not slow" -q
+
+# All experiments, hours on two cores; writes docs/results.md. Stop it and go on as you like.
+results: $(VENV)/.runtime
+	$(BIN)/hacrl results recipes/experiments/plan.yaml
 
 format: $(VENV)/.dev
 	$(BIN)/ruff format .

@@ -12,9 +12,12 @@ from hacrl.cli.compare import compare
 from hacrl.cli.demo import demo
 from hacrl.cli.doctor import doctor
 from hacrl.cli.evaluate import evaluate
+from hacrl.cli.report import report
+from hacrl.cli.results import results
 from hacrl.cli.train import train
 from hacrl.cli.trajectories import trajectories
 from hacrl.cli.verify import verify
+from hacrl.cli.watch import watch
 
 app = typer.Typer(
     name="hacrl",
@@ -27,10 +30,13 @@ app = typer.Typer(
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(compare)
+app.command()(results)
 app.command()(audit)
 app.command()(doctor)
 app.command()(demo)
 app.command()(bench)
+app.command()(report)
+app.command()(watch)
 app.command()(trajectories)
 app.command()(verify)
 

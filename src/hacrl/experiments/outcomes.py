@@ -62,6 +62,11 @@ class Outcomes:
         return tuple(measure for measure in MEASURES if evaluation[measure] is not None)
 
     @property
+    def main_measure(self) -> Measure:
+        """The one that shows most: sampled accuracy, or greedy if nothing was sampled."""
+        return "mean_at_k" if "mean_at_k" in self.measures else "greedy"
+
+    @property
     def has_before(self) -> bool:
         """Whether the agents were measured before the first step."""
         return bool(self.first["agents"][self.agents[0]]["before"])

@@ -82,6 +82,15 @@ class Variant:
     name: str
     overrides: tuple[str, ...] = ()
 
+    def with_settings(self, settings: Mapping[str, Any]) -> Variant:
+        """With further keys of the recipe."""
+        return Variant(self.name, self.overrides + as_overrides(settings))
+
+
+def as_overrides(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """As `KEY=VALUE` on the command line; JSON is YAML."""
+    return tuple(f"{key}={json.dumps(value)}" for key, value in settings.items())
+
 
 def make_plan(
     recipe: Path,

@@ -1,0 +1,49 @@
+"""`hacrl results`: all experiments of a plan, and the page about them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def results(
+    plan: Annotated[Path, typer.Argument(help="The plan, a YAML file.", show_default=False)],
+    tune: Annotated[
+        bool, typer.Option("--tune", help="Run the plan's sweeps instead and write tuned.yaml beside it.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Directory of the comparisons.")] = Path("runs/results"),
+    page: Annotated[Path, typer.Option(help="The page to write.")] = Path("docs/results.md"),
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Runs at the same time. [default: one per core]")
+    ] = None,
+) -> None:
+    """Run every comparison of a plan of experiments and write the page of results.
+
+    Repeat the command to go on where it was stopped: finished runs are not repeated.
+    """
+    from hacrl.cli.errors import user_errors
+
+    with user_errors():
+        from hacrl.experiments.assembly import run_suite
+        from hacrl.experiments.comparison import RunsFailed
+        from hacrl.experiments.processes import Interrupted
+        from hacrl.experiments.suite import load_suite
+        from hacrl.experiments.tuning import tune as run_sweeps
+
+        suite = load_suite(plan)
+        try:
+            if tune:
+                written = run_sweeps(suite, out, jobs or os.cpu_count() or 1)
+            else:
+                run_suite(suite, out, page, jobs or os.cpu_count() or 1)
+                written = page
+        except Interrupted as stopped:
+            typer.echo("Stopped; every run is saved. Go on with the same command.", err=True)
+            raise typer.Exit(128 + stopped.signal) from None
+        except RunsFailed as failed:
+            typer.echo(f"error: {failed}", err=True)
+            raise typer.Exit(1) from None
+    typer.echo(f"Written to {written}")

@@ -1,0 +1,28 @@
+"""All experiments of a plan and the page about them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hacrl.experiments.comparison import carry_out_plans, write_results
+from hacrl.experiments.experiment import Experiment
+from hacrl.experiments.outcomes import Outcomes
+from hacrl.experiments.page import make_page
+from hacrl.experiments.suite import Suite
+from hacrl.storage.files import make_directory, write_atomic
+
+
+def run_suite(suite: Suite, out: Path, page: Path, jobs: int) -> None:
+    """Carry out what is not finished yet, then write the page, and its plots into a folder beside it."""
+    plans = {setting: suite.plan(setting, out) for setting in suite.file.settings}
+    commits = carry_out_plans(list(plans.values()), jobs)
+    experiments = {
+        setting: Experiment(Outcomes.read(plan), write_results(plan, suite.references(setting), made_with))
+        for (setting, plan), made_with in zip(plans.items(), commits, strict=True)
+    }
+    made = make_page(suite, experiments, page.stem)
+    folder = page.with_suffix("")
+    make_directory(folder)
+    for name, plot in made.plots.items():
+        write_atomic(folder / name, plot.encode())
+    write_atomic(page, made.text.encode())
