@@ -110,7 +110,8 @@ class TrainingRow:
     source_mean_logp: float
     """Mean log-prob under the source's old policy, in the unit the length normalisation asks for."""
     source_logps: tuple[float, ...]
-    """Per-token log-probs under the old policy: own responses only (empty for peers' responses)."""
+    """Per-token log-probs under the source's old policy; empty for a peer's response whose text the two
+    tokenizers cut differently."""
     advantage: float
     omega: float
     """omega[source, learner], the capability discrepancy coefficient; 1 for own responses."""

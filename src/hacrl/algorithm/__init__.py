@@ -20,6 +20,13 @@ from hacrl.algorithm.objective import (
     ppo_loss,
     surrogate_loss,
 )
+from hacrl.algorithm.objective_shared import (
+    admitted_loss,
+    distillation_loss,
+    likelihood_loss,
+    shaped_loss,
+    truncated_loss,
+)
 from hacrl.algorithm.objectives import (
     GrpoObjective,
     GspoObjective,
@@ -28,22 +35,38 @@ from hacrl.algorithm.objectives import (
     PpoObjective,
     SurrogateObjective,
 )
+from hacrl.algorithm.objectives_shared import (
+    AdmittedObjective,
+    DistillationObjective,
+    LikelihoodObjective,
+    ShapedObjective,
+    SplitObjective,
+    TruncatedObjective,
+)
 from hacrl.algorithm.ratio import HacpoParams, sequence_ratio, window_lower
 
 __all__ = [
+    "AdmittedObjective",
     "Capability",
     "CriticParams",
+    "DistillationObjective",
     "GrpoObjective",
     "GspoObjective",
     "HacpoObjective",
     "HacpoParams",
     "ImitationObjective",
+    "LikelihoodObjective",
     "Objective",
     "PpoObjective",
+    "ShapedObjective",
     "SourceData",
+    "SplitObjective",
     "SurrogateObjective",
+    "TruncatedObjective",
     "WindowShares",
+    "admitted_loss",
     "advantages",
+    "distillation_loss",
     "effective_sample_size",
     "gae",
     "grpo_loss",
@@ -51,12 +74,15 @@ __all__ = [
     "hacpo_loss",
     "imitation_loss",
     "kl_low_variance",
+    "likelihood_loss",
     "own_advantages",
     "peer_weights",
     "ppo_loss",
     "ratio_quantiles",
     "sequence_ratio",
+    "shaped_loss",
     "surrogate_loss",
+    "truncated_loss",
     "value_loss",
     "whitened",
     "window_lower",

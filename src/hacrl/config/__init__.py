@@ -5,9 +5,9 @@ from hacrl.config.method import (
     GrpoSection,
     GspoSection,
     HacpoSection,
-    MethodSection,
     make_method,
 )
+from hacrl.config.method_section import MethodSection
 from hacrl.config.overrides import load_recipe, parse_recipe
 from hacrl.config.problems import RecipeError
 from hacrl.config.recipe import Recipe

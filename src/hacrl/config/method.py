@@ -3,48 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag
 
+from hacrl.config.method_section import MethodSection, Share
 from hacrl.config.problems import Contradiction, Problem, nearest, shown
-from hacrl.config.sections import Above0, AtLeast0, Count, Section, all_different, named
+from hacrl.config.rivals import (
+    FtisSection,
+    GraftSection,
+    LuffySection,
+    OneWaySection,
+    SapoSection,
+    SgtSection,
+    XgrpoSection,
+)
+from hacrl.config.sections import Above0, AtLeast0, Count, all_different, named
 
 if TYPE_CHECKING:
     from hacrl.methods import Method
 
 Mechanism = Literal["capability_baseline", "coefficient", "exponent", "stepwise", "clipping"]
-Share = Annotated[float, Field(ge=0, le=1)]
 
 ABLATION = "-no_"
 """`hacpo-no_exponent` is short for `{name: hacpo, without: [exponent]}`."""
-
-
-class MethodSection(Section):
-    """What every method has. The paper's clip of the sequence ratio is everybody's default."""
-
-    name: str
-    clip_low: Share = 3e-4
-    """Clip of the ratio of own responses below 1."""
-    clip_high: AtLeast0 = 4e-4
-    """Clip of the ratio of own responses above 1."""
-
-    def settings(self) -> dict[str, Any]:
-        """Everything but the name."""
-        return self.model_dump(exclude={"name"})
-
-    @property
-    def shares(self) -> bool:
-        """Whether agents learn from their peers' responses."""
-        return True
-
-    def rollout_factor(self, agents: int) -> int:
-        """How many times the recipe's samples per prompt are drawn by each of so many agents."""
-        return 2 if self.name.endswith("_x2") else 1
-
-    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
-        """Optimiser updates of an agent in one step that hears so many of the others."""
-        return mini_batches * (1 + peers)
 
 
 class HacpoSection(MethodSection):
@@ -176,6 +158,13 @@ _SECTIONS = (
     HacpoControlSection,
     CommonsSection,
     NaiveSection,
+    FtisSection,
+    XgrpoSection,
+    SgtSection,
+    SapoSection,
+    LuffySection,
+    GraftSection,
+    OneWaySection,
     GspoSection,
     GrpoSection,
     PpoSection,
@@ -197,9 +186,7 @@ def _full(value: object) -> object:
     name = value.get("name", "hacpo")
     base, *removed = str(name).split(ABLATION)
     if base not in _SECTION or (removed and base != "hacpo"):
-        expected = (
-            f"expected {', '.join(_SECTION)} or hacpo{ABLATION}MECHANISM ({', '.join(get_args(Mechanism))})"
-        )
+        expected = f"expected {', '.join(_SECTION)} or hacpo{ABLATION}MECHANISM"
         raise Contradiction([Problem(key, f"{expected}, got {shown(name)}{nearest(str(name), _SECTION)}")])
     without = value.get("without", ())
     if removed and isinstance(without, list | tuple):
@@ -218,6 +205,13 @@ MethodChoice = Annotated[
     | Annotated[HacpoControlSection, Tag("<HacpoControlSection>")]
     | Annotated[CommonsSection, Tag("<CommonsSection>")]
     | Annotated[NaiveSection, Tag("<NaiveSection>")]
+    | Annotated[FtisSection, Tag("<FtisSection>")]
+    | Annotated[XgrpoSection, Tag("<XgrpoSection>")]
+    | Annotated[SgtSection, Tag("<SgtSection>")]
+    | Annotated[SapoSection, Tag("<SapoSection>")]
+    | Annotated[LuffySection, Tag("<LuffySection>")]
+    | Annotated[GraftSection, Tag("<GraftSection>")]
+    | Annotated[OneWaySection, Tag("<OneWaySection>")]
     | Annotated[GspoSection, Tag("<GspoSection>")]
     | Annotated[GrpoSection, Tag("<GrpoSection>")]
     | Annotated[PpoSection, Tag("<PpoSection>")]
@@ -240,16 +234,5 @@ def make_method(section: MethodSection, agents: int) -> Method:
         return methods.hacpo_copies(agents, HacpoParams(**settings))
     if section.name == "hacpo_muted":
         return methods.hacpo_muted(HacpoParams(**settings))
-    factories: dict[str, Callable[..., Method]] = {
-        "commons": methods.commons,
-        "naive": methods.naive,
-        "gspo": methods.gspo,
-        "gspo_x2": methods.gspo_x2,
-        "grpo": methods.grpo,
-        "ppo": methods.ppo,
-        "replay": methods.replay,
-        "replay_x2": methods.replay_x2,
-        "pool": methods.pool,
-        "pool_x2": methods.pool_x2,
-    }
-    return factories[section.name](**settings)
+    factory: Callable[..., Method] = getattr(methods, section.name)
+    return factory(**settings)

@@ -85,7 +85,7 @@ def build_batches(
             source: rows.groups(table.samples[j], j)
             for j, source in sorted(enumerate(table.agents), key=lambda place: place[1])
         }
-        mini_batches = _mini_batches(by_source, learner.name, lesson.updates, table.step, settings)
+        mini_batches = _mini_batches(by_source, learner.name, lesson.updates, table, settings)
         exercises.append(Exercise(lesson.objective, tuple(mini_batches), lesson.scorer))
     return LearnerBatch(tuple(exercises), left_out)
 
@@ -137,7 +137,7 @@ class _RowWriter:
             source=trajectory.source,
             own=own,
             source_mean_logp=mean_logp,
-            source_logps=trajectory.token_logps if own else (),
+            source_logps=_logps_of(encoded.response_ids, trajectory),
             advantage=advantage,
             omega=1.0 if own else self._coefficients[j],
             length_scale=scale,
@@ -145,22 +145,32 @@ class _RowWriter:
         )
 
 
+def _logps_of(response_ids: tuple[int, ...], trajectory: Trajectory) -> tuple[float, ...]:
+    """What the source said of each of the learner's tokens: nothing unless they are the source's own."""
+    count = len(response_ids)
+    return trajectory.token_logps[:count] if trajectory.token_ids[:count] == response_ids else ()
+
+
 def _mini_batches(
-    by_source: dict[str, Groups], learner: str, updates: int | None, step: int, settings: BatchSettings
+    by_source: dict[str, Groups],
+    learner: str,
+    updates: int | None,
+    table: RewardTable,
+    settings: BatchSettings,
 ) -> list[MiniBatch]:
     """A lesson's rows as updates; `by_source` is sorted by name."""
     if updates is not None:
-        together: Groups = {}
+        together: Groups = {prompt_id: [] for prompt_id in table.prompt_ids}
         for groups in by_source.values():
             for prompt_id, rows in groups.items():
-                together.setdefault(prompt_id, []).extend(rows)
-        return _split(list(together.values()), updates)
+                together[prompt_id] += rows
+        return _split([rows for rows in together.values() if rows], updates)
     split = {
         source: _split(list(groups.values()), settings.mini_batches_per_source)
         for source, groups in by_source.items()
     }
     own = split.pop(learner)
-    return [*own, *_order(list(split.values()), settings.peer_order, step)]
+    return [*own, *_order(list(split.values()), settings.peer_order, table.step)]
 
 
 def _split(groups: Sequence[Sequence[TrainingRow]], parts: int) -> list[MiniBatch]:

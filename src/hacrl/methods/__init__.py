@@ -4,8 +4,16 @@ from hacrl.methods.alone import Alone, grpo, gspo, gspo_x2
 from hacrl.methods.base import Method, View
 from hacrl.methods.commons import Commons, commons
 from hacrl.methods.controls import hacpo_copies, hacpo_muted, pool, pool_x2, replay, replay_x2
+from hacrl.methods.ftis import ftis
+from hacrl.methods.graft import graft
 from hacrl.methods.hacpo import Mechanism, Sharing, hacpo, naive
+from hacrl.methods.luffy import luffy
+from hacrl.methods.opd import opd
 from hacrl.methods.ppo import Ppo, ppo
+from hacrl.methods.sapo import sapo
+from hacrl.methods.sft_strongest import sft_strongest
+from hacrl.methods.sgt import sgt
+from hacrl.methods.xgrpo import xgrpo
 
 __all__ = [
     "Alone",
@@ -16,16 +24,24 @@ __all__ = [
     "Sharing",
     "View",
     "commons",
+    "ftis",
+    "graft",
     "grpo",
     "gspo",
     "gspo_x2",
     "hacpo",
     "hacpo_copies",
     "hacpo_muted",
+    "luffy",
     "naive",
+    "opd",
     "pool",
     "pool_x2",
     "ppo",
     "replay",
     "replay_x2",
+    "sapo",
+    "sft_strongest",
+    "sgt",
+    "xgrpo",
 ]

@@ -39,6 +39,11 @@ class View:
         return mine
 
     @property
+    def peers(self) -> Tensor:
+        """[j, b, i] bool: the answers of others that the learner hears."""
+        return self.table.mask & ~self.own
+
+    @property
     def verified(self) -> Tensor:
         """[j, b, i] bool: answers with the full reward."""
         return self.table.mask & (self.table.rewards >= self.reward_max)
@@ -60,6 +65,8 @@ class Method(ABC):
     name: str
     rollout_factor: int = 1
     """How many times the recipe's samples per prompt are drawn."""
+    one_tokenizer: bool = False
+    """Whether agents read each other's tokens, so that all need the same tokenizer."""
     critic: CriticParams | None = None
     """The settings of the critic every agent needs; None: none is needed."""
 
