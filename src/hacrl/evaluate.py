@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
-from hacrl.agents.policy import Policy
+from hacrl.agents.agent import Agent
 from hacrl.agents.settings import Sampling
 from hacrl.rewards import Rewarder
 from hacrl.types import Prompt
@@ -83,7 +83,7 @@ def measure_name(measure: str, samples: int) -> str:
 
 
 def evaluate(
-    agent: Policy, prompts: Sequence[Prompt], rewarder: Rewarder, sampling: Sampling, samples: int, seed: int
+    agent: Agent, prompts: Sequence[Prompt], rewarder: Rewarder, sampling: Sampling, samples: int, seed: int
 ) -> Evaluation:
     """Answer every prompt greedily, and `samples` times at the temperature of `sampling` (0: greedy only)."""
     greedy, answers = _scores(agent, prompts, rewarder, replace(sampling, greedy=True), 1, seed)
@@ -137,7 +137,7 @@ def share(values: Sequence[float]) -> Share:
 
 
 def _scores(
-    agent: Policy, prompts: Sequence[Prompt], rewarder: Rewarder, sampling: Sampling, samples: int, seed: int
+    agent: Agent, prompts: Sequence[Prompt], rewarder: Rewarder, sampling: Sampling, samples: int, seed: int
 ) -> tuple[list[list[float]], list[str]]:
     """For every prompt the rewards of its scorable answers, cut to [0, 1]; and all answers."""
     rollouts = agent.sample(prompts, samples, sampling, seed)

@@ -27,18 +27,18 @@ def evaluate(
     from rich.console import Console
 
     from hacrl import tasks
-    from hacrl.agents.policy import Policy
+    from hacrl.agents.blueprint import Blueprint
     from hacrl.agents.settings import Sampling
     from hacrl.cli.errors import user_errors
     from hacrl.cli.tables import evaluation_table
     from hacrl.evaluate import evaluate as measure
     from hacrl.rewards import Reward, Rewarder
-    from hacrl.training.team import best_of, device_of, model_path
+    from hacrl.training.team import best_of
 
     with user_errors():
         questions = tasks.load(task)
         sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
-        agent = Policy.load("agent", model_path(model), device=device_of(device))
+        agent = Blueprint("agent", model, device).load()
         with Rewarder([Reward(verifier or questions.verifier)]) as rewarder:
             k = best_of(questions) if samples is None else samples
             result = measure(agent, questions.test[:prompts], rewarder, sampling, k, seed)

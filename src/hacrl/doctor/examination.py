@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import torch
 
+from hacrl.agents.blueprint import device_of
 from hacrl.algorithm import HacpoObjective, window_lower
 from hacrl.config import Recipe, make_method
 from hacrl.config.problems import Problem, nearest
@@ -19,7 +20,7 @@ from hacrl.doctor.models import ModelFacts, look_at
 from hacrl.methods import Sharing
 from hacrl.rewards.verifiers import VERIFIERS
 from hacrl.tasks import Task
-from hacrl.training.team import device_of, load_task
+from hacrl.training.team import load_task
 from hacrl.types import Prompt
 
 PROMPTS_MEASURED = 64

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hacrl.agents.policy import Policy
+from hacrl.agents.agent import Agent
 from hacrl.algorithm.batch import Objective
 from hacrl.algorithm.diagnostics import cosine
 from hacrl.exchange import LearnerBatch
@@ -40,7 +40,7 @@ def numbered_updates(batch: LearnerBatch) -> Iterator[tuple[int, Objective, Mini
         yield number, objective, mini_batch
 
 
-def gradients_by_part(policy: Policy, batch: LearnerBatch) -> dict[Part, Tensor]:
+def gradients_by_part(policy: Agent, batch: LearnerBatch) -> dict[Part, Tensor]:
     """The gradients of a step's updates, added up, all at the weights before the first of them.
 
     Every update keeps its number, so that the window closes as it would in training.

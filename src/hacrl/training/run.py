@@ -22,7 +22,7 @@ from hacrl.training.lessons_log import forget_after, write_lessons, write_warnin
 from hacrl.training.metrics import MetricsLog, open_sinks
 from hacrl.training.signals import stop_requests
 from hacrl.training.step_metrics import step_metrics
-from hacrl.training.team import Team
+from hacrl.training.team import Member, Team
 from hacrl.training.train import StepRecord, train_step
 
 Evaluations = dict[str, dict[str, Evaluation]]
@@ -55,7 +55,7 @@ class Progress:
     def count(self, record: StepRecord) -> None:
         """Add up what a step cost."""
         self.step = record.step
-        self.seconds += sum(record.seconds.values())
+        self.seconds += record.elapsed
         for trajectory in record.trajectories:
             totals = self.totals.setdefault(trajectory.source, Counter())
             totals["rollouts"] += 1
@@ -141,7 +141,7 @@ class Run:
         if recipe.logging.trajectories:
             write_step(self.directory.path, record.step, record.trajectories)
             write_lessons(self.directory, self.team, record)
-        messages = self._alerts.observe(self.team, record, metrics)
+        messages = [*self.team.runtime.notices(), *self._alerts.observe(self.team, record, metrics)]
         write_warnings(self.directory, record.step, messages)
         for message in messages:
             self._display.warn(message)
@@ -154,18 +154,23 @@ class Run:
         """Every agent alone on every evaluation task."""
         team = self.team
         results: Evaluations = {}
-        for member in team.members:
-            results[member.name] = {}
-            for task in team.evaluation_tasks:
-                self._display.status(f"evaluating {member.name} on {task.name}")
-                results[member.name][task.name] = evaluate(
-                    member.policy,
-                    task.prompts,
-                    task.rewarder,
-                    team.sampling,
-                    task.samples,
-                    team.seed("evaluation"),
-                )
+        for member in team.present:
+            results |= team.each(self._evaluate_alone, [member])
+        return results
+
+    def _evaluate_alone(self, member: Member) -> dict[str, Evaluation]:
+        """One agent on every evaluation task."""
+        results = {}
+        for task in self.team.evaluation_tasks:
+            self._display.status(f"evaluating {member.name} on {task.name}")
+            results[task.name] = evaluate(
+                member.policy,
+                task.prompts,
+                task.rewarder,
+                self.team.sampling,
+                task.samples,
+                self.team.seed("evaluation"),
+            )
         return results
 
     def _keep_evaluations(self, step: int, evaluations: Evaluations) -> None:
@@ -176,6 +181,7 @@ class Run:
 
     def _save(self, *, background: bool, score: float | None = None) -> None:
         progress = self.progress
+        states = self.team.each(lambda member: member.policy.state(), self.team.present)
         contents: dict[str, Any] = {
             "trainer.json": {
                 "recipe": self.team.recipe.resolved(),
@@ -187,10 +193,11 @@ class Run:
                 "capability": self.team.capability.state_dict(),
                 "alerts": self._alerts.state_dict(),
                 "retired": self.team.retired,
+                "lost": sorted(self.team.lost),
             }
         }
-        for member in self.team.members:
-            contents[f"agents/{member.name}/state.safetensors"] = member.policy.state()
+        for name, agent_state in states.items():
+            contents[f"agents/{name}/state.safetensors"] = agent_state
         self._store.save(progress.step, contents, score=score, background=background)
 
     def _load(self, checkpoint: Checkpoint) -> None:
@@ -209,7 +216,8 @@ class Run:
         self.team.capability.load_state_dict(state["capability"])
         self.team.retired.update(state["retired"])
         self._alerts.load_state_dict(state["alerts"])
-        for member in self.team.members:
+        self.team.lost.update(state.get("lost", ()))
+        for member in self.team.present:
             member.policy.load_state(checkpoint.tensors(f"agents/{member.name}/state.safetensors"))
 
 

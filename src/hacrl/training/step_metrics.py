@@ -204,7 +204,7 @@ def _worth(updates: Sequence[_PeerUpdate]) -> Iterator[tuple[str, float]]:
 
 def _times(team: Team, record: StepRecord) -> dict[str, float]:
     values = {f"time/{phase}": seconds for phase, seconds in record.seconds.items()}
-    values["time/step"] = sum(record.seconds.values())
+    values["time/step"] = record.elapsed
     for member in team.active:
         tokens = sum(len(t.token_ids) for t in record.trajectories if t.source == member.name)
         seconds = record.seconds[f"sample/{member.name}"]

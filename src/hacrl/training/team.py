@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import torch
+from functools import partial
+from typing import TypeVar
 
 from hacrl import tasks
-from hacrl.agents import nursery
-from hacrl.agents.policy import Policy
+from hacrl.agents.agent import Agent
+from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
 from hacrl.algorithm import Capability, CriticParams
 from hacrl.config import Recipe, TaskSection, make_method
 from hacrl.exchange import BatchSettings, Learner, Reverify, Topology
 from hacrl.methods import Method
 from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
+from hacrl.runtime import AgentLost, LocalRuntime, Runtime
 from hacrl.tasks import Task
 from hacrl.training.data import PromptOrder
 from hacrl.types import Prompt, Trajectory
 
-TINY = 20_000_000
-"""Parameters below which a second thread costs more than it gives."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Member:
     """One agent of the team and how many responses it draws for each prompt."""
 
-    policy: Policy
+    policy: Agent
     samples: int
     learner: Learner
 
@@ -54,7 +52,7 @@ class EvaluationTask:
 
 @dataclass
 class Team:
-    """Everything a training step needs. Only the agents' weights, `capability` and `retired` change."""
+    """Everything a training step needs. The agents' weights, `capability`, `retired` and `lost` change."""
 
     recipe: Recipe
     members: tuple[Member, ...]
@@ -68,8 +66,11 @@ class Team:
     batch_settings: BatchSettings
     sampling: Sampling
     capability: Capability
+    runtime: Runtime
     retired: dict[str, str] = field(default_factory=dict)
     """Agents that no longer take part, and why."""
+    lost: set[str] = field(default_factory=set)
+    """Those among them that are gone with their weights."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -80,6 +81,26 @@ class Team:
     def active(self) -> tuple[Member, ...]:
         """The agents that still take part."""
         return tuple(member for member in self.members if member.name not in self.retired)
+
+    @property
+    def present(self) -> tuple[Member, ...]:
+        """The agents that can still be asked, retired ones included."""
+        return tuple(member for member in self.members if member.name not in self.lost)
+
+    def each(self, task: Callable[[Member], T], members: Sequence[Member] | None = None) -> dict[str, T]:
+        """The task of every member, at the same time where the runtime can; all active ones by default.
+
+        An agent that is lost is retired; an outcome that needed it is left out.
+        """
+        members = self.active if members is None else members
+        outcomes = self.runtime.run({member.name: partial(task, member) for member in members})
+        for outcome in outcomes.values():
+            if isinstance(outcome, AgentLost):
+                self.lost.add(outcome.agent)
+                self.retired[outcome.agent] = str(outcome)
+                if not self.active:
+                    raise outcome
+        return {name: outcome for name, outcome in outcomes.items() if not isinstance(outcome, AgentLost)}
 
     def seed(self, purpose: object) -> int:
         """A seed of its own for every step and purpose."""
@@ -98,10 +119,11 @@ class Team:
         return again
 
     def close(self) -> None:
-        """End the processes that score."""
+        """End the processes that score and those the agents live in."""
         self.rewarder.close()
         for task in self.evaluation_tasks:
             task.rewarder.close()
+        self.runtime.close()
 
 
 def build_team(
@@ -118,11 +140,11 @@ def build_team(
         other = load_task(section)
         evaluation_tasks.append(_evaluation_task(recipe, other, make_rewarder(recipe, other)))
     names = sorted(agent.name for agent in recipe.agents)
-    members = tuple(_member(recipe, name, method.critic) for name in names)
-    _set_threads(members)
+    runtime = LocalRuntime()
+    agents = runtime.load([_blueprint(recipe, name, method.critic) for name in names])
     return Team(
         recipe=recipe,
-        members=members,
+        members=tuple(_member(recipe, agent) for agent in agents),
         task=task,
         order=order,
         rewarder=rewarder,
@@ -138,6 +160,7 @@ def build_team(
         capability=Capability(
             len(names), recipe.capability.window, recipe.capability.floor, recipe.capability.clamp
         ),
+        runtime=runtime,
     )
 
 
@@ -172,12 +195,12 @@ def best_of(task: Task) -> int:
     return task.test_samples if task.test_samples > 1 else 0
 
 
-def _member(recipe: Recipe, name: str, critic: CriticParams | None) -> Member:
+def _blueprint(recipe: Recipe, name: str, critic: CriticParams | None) -> Blueprint:
     agent, optimiser, updates = recipe.agent(name), recipe.optimiser, recipe.updates
-    policy = Policy.load(
+    return Blueprint(
         name,
-        model_path(agent.model),
-        device=device_of(agent.device),
+        agent.model,
+        device=agent.device,
         lora=LoraSettings(**agent.lora.model_dump()) if agent.lora else None,
         optimisation=Optimisation(
             learning_rate=recipe.learning_rate_of(name),
@@ -194,25 +217,8 @@ def _member(recipe: Recipe, name: str, critic: CriticParams | None) -> Member:
         critic=critic,
         seed=recipe.seed,
     )
-    learner = Learner(name, policy.encoder, context_length=policy.context_length)
-    return Member(policy, recipe.samples_of(name), learner)
 
 
-def _set_threads(members: Sequence[Member]) -> None:
-    """One thread for tiny models, which lose time to more; OMP_NUM_THREADS overrules it."""
-    tiny = all(member.policy.parameters < TINY for member in members)
-    if tiny and "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(1)
-
-
-def model_path(model: str) -> str | Path:
-    """Where an agent's weights are; `nursery:NAME` is made on first use."""
-    kind, _, name = model.partition(":")
-    return nursery.build(name) if kind == "nursery" else model
-
-
-def device_of(name: str) -> str:
-    """`auto` is a GPU if there is one."""
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def _member(recipe: Recipe, agent: Agent) -> Member:
+    learner = Learner(agent.name, agent.encoder, context_length=agent.context_length)
+    return Member(agent, recipe.samples_of(agent.name), learner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -15,9 +15,10 @@ from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.learner import UpdateReport
 from hacrl.exchange import Exercise, LearnerBatch, TrajectoryPool, arrange, build_batches, hear, told
 from hacrl.methods import View
+from hacrl.runtime import Traffic
 from hacrl.training.alignment import cosines, gradients_by_part
 from hacrl.training.team import Member, Team
-from hacrl.types import Prompt, Trajectory
+from hacrl.types import Prompt, Rollout, Trajectory
 
 
 @dataclass
@@ -40,7 +41,12 @@ class StepRecord:
     cosines: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
     """By source and learner, in the steps that are audited (`hacrl.training.alignment`)."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Time by phase: `sample/<agent>`, `verify`, `exchange`, `audit`, `update/<agent>`."""
+    """Time by phase: `sample/<agent>`, `verify`, `exchange`, `audit`, `update/<agent>`; agents may work at
+    the same time."""
+    elapsed: float = 0.0
+    """Seconds of the whole step."""
+    traffic: Mapping[str, Traffic] = field(default_factory=dict)
+    """What went to and from the agents' processes; empty where they share ours."""
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -52,33 +58,47 @@ class StepRecord:
 
 def train_step(team: Team, step: int) -> StepRecord:
     """One step: sample, verify, share, and let every agent learn from everything it hears."""
-    record = StepRecord(step)
+    record, begun = StepRecord(step), time.perf_counter()
     prompts = team.order.batch(step)  # 1. draw B prompts; freeze every policy as its old policy
     asked = team.method.assign(prompts, [member.name for member in team.active])
-    record.fingerprints = {member.name: member.policy.fingerprint() for member in team.active}
-    ids = {name: [prompt.id for prompt in own] for name, own in asked.items()}
-    pool = TrajectoryPool(step, ids, record.fingerprints)
-    for member in team.active:  # 2.-3. every agent answers, every answer is verified
-        pool.add(member.name, answers(team, member, asked[member.name], record))
+    record.fingerprints = team.each(lambda member: member.policy.fingerprint())
+    drawn = team.each(lambda member: draw(team, member, asked[member.name], record))  # 2. everybody answers
+    ids = {name: [prompt.id for prompt in asked[name]] for name in drawn}
+    pool = TrajectoryPool(step, ids, {name: record.fingerprints[name] for name in drawn})
+    for member in team.active:  # 3. every answer is verified
+        pool.add(member.name, verified(team, member, asked[member.name], drawn[member.name], record))
     record.trajectories = pool.trajectories
     record.rejected.update(pool.rejected)
 
     team.capability.update(*batch_means(team, record.trajectories))  # 4. capability
     record.omega = team.capability.omega
-    for member in team.active:  # 5.-6. advantages, coefficients, the learner's tokens
-        with record.timed("exchange"):
-            record.batches[member.name] = learner_batch(team, member, prompts, record)
-    for member in team.active:  # 7.-10. own responses first, then the peers'
-        _audit(team, member, record)
-        with record.timed(f"update/{member.name}"):
-            _update(member, record.batches[member.name], record)
+    with record.timed("exchange"):  # 5.-6. advantages, coefficients, the learner's tokens
+        batches = {member.name: _unscored(team, member, prompts, record) for member in team.active}
+        record.batches = team.each(lambda member: _scored(team, member, batches[member.name]))
+    for member in team.active:  # a learner whose scorer was lost sits this step out
+        record.batches.setdefault(member.name, LearnerBatch((), Counter()))
+    _audit(team, record)
+    record.reports = team.each(lambda member: _update(member, record))  # 7.-10. own, then the peers'
+    record.traffic = team.runtime.traffic()
+    record.elapsed = time.perf_counter() - begun
     return record
 
 
 def answers(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> list[Trajectory]:
     """What one agent answers to the prompts, verified."""
+    return verified(team, member, prompts, draw(team, member, prompts, record), record)
+
+
+def draw(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> list[Rollout]:
+    """What one agent answers to the prompts."""
     with record.timed(f"sample/{member.name}"):
-        rollouts = member.policy.sample(prompts, member.samples, team.sampling, team.seed(record.step))
+        return member.policy.sample(prompts, member.samples, team.sampling, team.seed(record.step))
+
+
+def verified(
+    team: Team, member: Member, prompts: Sequence[Prompt], rollouts: Sequence[Rollout], record: StepRecord
+) -> list[Trajectory]:
+    """An agent's answers with their rewards."""
     with record.timed("verify"):
         scores = team.rewarder.score(
             [prompt for prompt in prompts for _ in range(member.samples)],
@@ -117,6 +137,11 @@ def batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor,
 
 def learner_batch(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> LearnerBatch:
     """The learner's training batch: what it hears, as its method wants it taught."""
+    return _scored(team, member, _unscored(team, member, prompts, record))
+
+
+def _unscored(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> LearnerBatch:
+    """The batch before any agent has looked at it."""
     recipe, by_id = team.recipe, {prompt.id: prompt for prompt in prompts}
     heard, mistrusted = hear(
         _as_told(team, member.name, record), member.name, team.topology[member.name], team.reverify(by_id)
@@ -124,13 +149,17 @@ def learner_batch(team: Team, member: Member, prompts: Sequence[Prompt], record:
     record.rejected.update(mistrusted)
     table = arrange(record.step, heard, team.names, list(by_id))
     view = View(member.name, table, record.omega, recipe.reward.maximum, recipe.updates.mini_batches)
-    batch = build_batches(table, member.learner, by_id, team.method.lessons(view), team.batch_settings)
-    scored = [_scored(team, exercise) for exercise in batch.exercises]
+    return build_batches(table, member.learner, by_id, team.method.lessons(view), team.batch_settings)
+
+
+def _scored(team: Team, member: Member, batch: LearnerBatch) -> LearnerBatch:
+    """The batch with what other models say of its rows: the scorer a lesson names, the learner's critic."""
+    scored = [_by_scorer(team, exercise) for exercise in batch.exercises]
     judged = [replace(each, mini_batches=member.policy.judge(each.mini_batches)) for each in scored]
     return replace(batch, exercises=tuple(judged))
 
 
-def _scored(team: Team, exercise: Exercise) -> Exercise:
+def _by_scorer(team: Team, exercise: Exercise) -> Exercise:
     """The exercise with the log-probs of the agent it names in place of the sources' own."""
     if exercise.scorer is None:
         return exercise
@@ -159,22 +188,29 @@ def _as_told(team: Team, learner: str, record: StepRecord) -> Sequence[Trajector
     )
 
 
-def _audit(team: Team, member: Member, record: StepRecord) -> None:
-    """Every few steps, if the recipe says so: do peers' responses push the learner where its own push it?"""
+def _audit(team: Team, record: StepRecord) -> None:
+    """Every few steps, if the recipe says so: do peers' responses push a learner where its own push it?"""
     every = team.recipe.audit.every
     if every and record.step % every == 0:
         with record.timed("audit"):
-            gradients = gradients_by_part(member.policy, record.batches[member.name])
-            for source in team.topology[member.name]:
-                record.cosines[source, member.name] = cosines(gradients, member.name, source)
+            for found in team.each(lambda member: _cosines(team, member, record)).values():
+                record.cosines.update(found)
 
 
-def _update(member: Member, batch: LearnerBatch, record: StepRecord) -> None:
+def _cosines(team: Team, member: Member, record: StepRecord) -> dict[tuple[str, str], dict[str, float]]:
+    gradients = gradients_by_part(member.policy, record.batches[member.name])
+    sources = team.topology[member.name]
+    return {(source, member.name): cosines(gradients, member.name, source) for source in sources}
+
+
+def _update(member: Member, record: StepRecord) -> list[UpdateReport]:
     """The learner's updates of this step; given up at the first loss that is not finite."""
-    reports = record.reports[member.name] = []
-    try:
-        for exercise in batch.exercises:
-            for mini_batch in exercise.mini_batches:
-                reports += member.policy.update([mini_batch], exercise.objective, done=len(reports))
-    except NonFiniteLoss as error:
-        record.failures[member.name] = str(error)
+    reports: list[UpdateReport] = []
+    with record.timed(f"update/{member.name}"):
+        try:
+            for exercise in record.batches[member.name].exercises:
+                for mini_batch in exercise.mini_batches:
+                    reports += member.policy.update([mini_batch], exercise.objective, done=len(reports))
+        except NonFiniteLoss as error:
+            record.failures[member.name] = str(error)
+    return reports

@@ -107,7 +107,7 @@ def summarise(run: Run) -> dict[str, Any]:
         member.name: {
             "model": recipe.agent(member.name).model,
             "before": {task: value.as_dict() for task, value in progress.before.get(member.name, {}).items()},
-            "after": {task: value.as_dict() for task, value in progress.after[member.name].items()},
+            "after": {task: value.as_dict() for task, value in progress.after.get(member.name, {}).items()},
             **{
                 key: progress.totals.get(member.name, Counter())[key]
                 for key in ("rollouts", "generated_tokens", "trained_tokens", "updates")

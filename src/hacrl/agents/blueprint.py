@@ -1,0 +1,52 @@
+"""Everything an agent is made from: small enough to be sent to the process that makes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from hacrl.agents import nursery
+from hacrl.agents.policy import Policy
+from hacrl.agents.settings import LoraSettings, Optimisation
+from hacrl.algorithm.critic import CriticParams
+
+
+@dataclass(frozen=True)
+class Blueprint:
+    """The same blueprint makes the same agent, in any process."""
+
+    name: str
+    model: str
+    """`nursery:NAME`, a directory that `save_pretrained` wrote, or a hub id."""
+    device: str = "auto"
+    optimisation: Optimisation | None = None
+    lora: LoraSettings | None = None
+    critic: CriticParams | None = None
+    seed: int = 0
+
+    def load(self) -> Policy:
+        """The agent, in this process and on its device."""
+        return Policy.load(
+            self.name,
+            model_path(self.model),
+            device=device_of(self.device),
+            optimisation=self.optimisation,
+            lora=self.lora,
+            critic=self.critic,
+            seed=self.seed,
+        )
+
+
+def model_path(model: str) -> str | Path:
+    """Where an agent's weights are; `nursery:NAME` is made on first use."""
+    kind, _, name = model.partition(":")
+    return nursery.build(name) if kind == "nursery" else model
+
+
+def device_of(name: str) -> str:
+    """`auto` is a GPU if there is one."""
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,0 +1,45 @@
+"""All agents in this process, one after the other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import torch
+
+from hacrl.agents.agent import Agent
+from hacrl.agents.blueprint import Blueprint
+from hacrl.runtime.base import AgentLost, Traffic
+
+T = TypeVar("T")
+
+TINY = 20_000_000
+"""Parameters below which a second thread costs more than it gives."""
+
+
+class LocalRuntime:
+    """The default: nothing to start, nothing to lose."""
+
+    def load(self, blueprints: Sequence[Blueprint]) -> list[Agent]:
+        """Load every model here."""
+        agents: list[Agent] = [blueprint.load() for blueprint in blueprints]
+        tiny = all(agent.parameters < TINY for agent in agents)
+        if tiny and "OMP_NUM_THREADS" not in os.environ:  # which overrules it
+            torch.set_num_threads(1)
+        return agents
+
+    def run(self, tasks: Mapping[str, Callable[[], T]]) -> dict[str, T | AgentLost]:
+        """In the order of the mapping."""
+        return {name: task() for name, task in tasks.items()}
+
+    def notices(self) -> list[str]:
+        """Nothing happens behind the loop's back."""
+        return []
+
+    def traffic(self) -> dict[str, Traffic]:
+        """Nothing leaves the process."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing was started."""
