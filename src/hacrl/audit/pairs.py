@@ -91,7 +91,12 @@ class Spread:
             self._squares += float(gradient.double().square().sum())
 
     def noise(self) -> float:
-        """sqrt(tr Var(g)) / |E g|, without what the noise adds to the length; infinity if nothing is left."""
+        """sqrt(tr Var(g)) / |E g|, without what the noise adds to the length.
+
+        Infinity if nothing is left of it; NaN if there was never a gradient.
+        """
+        if not self._squares:
+            return math.nan
         mean_square = float((self._total.double() / self._count).square().sum())
         variance = (self._squares / self._count - mean_square) * self._count / max(1, self._count - 1)
         signal = mean_square - variance / self._count
