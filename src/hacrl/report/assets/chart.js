@@ -14,7 +14,7 @@ const resized = new ResizeObserver((entries) => {
 // `draw(width)` returns the content of an svg; `cursor` is asked for the text at a place of the x axis.
 function figure({ title, subtitle, legend, height = 170, label, draw, cursor }) {
   const tip = el("div", { class: "tip", role: "status", hidden: true });
-  const plot = el("div", { class: "plot" });
+  const plot = el("div", { class: "plot", style: { height: `${height}px` } });  // no jump while it is drawn
   plot.draw = (width) => {
     const drawn = draw(width, height);
     const image = svg("svg", {

@@ -90,4 +90,7 @@ function table(head, rows, { caption, numeric = 1 } = {}) {
   );
 }
 
-const details = (summary, ...children) => el("details", {}, el("summary", {}, summary), ...children);
+const details = (summary, ...children) => el(
+  "details", { open: chosen(`details/${summary}`, false), ontoggle: (event) => choices.set(`details/${summary}`, event.target.open) },
+  el("summary", { "data-key": `details/${summary}` }, summary), ...children,
+);

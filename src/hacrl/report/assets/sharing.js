@@ -57,7 +57,7 @@ function teachingMatrix(run, measure, step) {
     el("div", { class: "scroll boxed", tabindex: 0, role: "region", "aria-label": "Who taught whom" },
       el("table", { class: "matrix" },
         el("caption", {}, `${measure.name}, ${step === null ? "mean over all steps" : `step ${step}`}: rows learn, columns teach`),
-        el("thead", {}, el("tr", {}, el("td", {}, el("span", { class: "sub" }, "learner ↓  source →")), run.agents.map((source) => el("th", { scope: "col" }, agentName(run, source))))),
+        el("thead", {}, el("tr", {}, el("td", {}, el("span", { class: "sub" }, "↓ learns from →")), run.agents.map((source) => el("th", { scope: "col" }, agentName(run, source))))),
         el("tbody", {}, body))),
   ];
 }
