@@ -88,8 +88,14 @@ class Variant:
 
 
 def as_overrides(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """As `KEY=VALUE` on the command line; JSON is YAML."""
-    return tuple(f"{key}={json.dumps(value)}" for key, value in settings.items())
+    """As `KEY=VALUE` on the command line (JSON is YAML); nested keys change nothing beside them."""
+    found: list[str] = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found += as_overrides({f"{key}.{inner}": below for inner, below in value.items()})
+        else:
+            found.append(f"{key}={json.dumps(value)}")
+    return tuple(found)
 
 
 def make_plan(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationError
+from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError
 
 from hacrl.config import Recipe, RecipeError, parse_recipe
 from hacrl.config.problems import Problem, nearest, shown
@@ -15,6 +15,8 @@ from hacrl.config.reading import read_mapping
 from hacrl.config.sections import AtLeast0, Section, Text, all_different, not_empty
 from hacrl.evaluate import Measure
 from hacrl.experiments.plan import Plan, Variant, as_overrides, check_label, recipes_of
+
+Form = TypeVar("Form")
 
 TUNED = "tuned.yaml"
 """Beside the plan: the values that tuning has chosen."""
@@ -30,6 +32,12 @@ Seeds = Annotated[
 Labels = Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(all_different)]
 MethodChoice = None | Text | Settings
 """Nothing: the method called like its label; a method's name; or recipe keys, `method` among them."""
+
+
+def _two_or_more(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(seeds) < 2:
+        raise ValueError("expected two or more: one tells no difference from chance")
+    return seeds
 
 
 class Setting(Section):
@@ -69,8 +77,8 @@ class Tuning(Section):
 class SuiteFile(Section):
     """The plan as it is written."""
 
-    seeds: Seeds
-    references: Labels
+    seeds: Annotated[Seeds, AfterValidator(_two_or_more)]
+    references: Annotated[Labels, AfterValidator(not_empty)]
     common: Settings = Field(default_factory=dict)
     methods: dict[Text, MethodChoice]
     settings: dict[Text, Setting]
@@ -118,20 +126,23 @@ class Suite:
 
 def load_suite(path: Path) -> Suite:
     """Read a plan and the tuned values beside it; all mistakes are told at once."""
-    try:
-        file = SuiteFile.model_validate(read_mapping(path))
-    except ValidationError as error:
-        problems = [_problem(details) for details in error.errors()]
-        raise RecipeError(str(path), problems) from None
+    file = _checked(TypeAdapter(SuiteFile), path)
     problems = list(_unknown_names(file))
     if problems:
         raise RecipeError(str(path), problems)
-    tuned_path = path.parent / TUNED
-    tuned = read_mapping(tuned_path) if tuned_path.exists() else {}
+    beside = path.parent / TUNED
+    tuned = _checked(TypeAdapter(dict[str, dict[str, Settings]]), beside) if beside.exists() else {}
     suite = Suite(path, file, tuned)
     for setting in file.settings:
         suite.plan(setting, Path())  # every recipe is made once: mistakes cost no run
     return suite
+
+
+def _checked(form: TypeAdapter[Form], path: Path) -> Form:
+    try:
+        return form.validate_python(read_mapping(path))
+    except ValidationError as error:
+        raise RecipeError(str(path), [_problem(details) for details in error.errors()]) from None
 
 
 def _problem(details: Any) -> Problem:

@@ -32,11 +32,28 @@ def test_tuned_values_belong_to_one_method_of_one_setting(tmp_path):
     assert read.plan("short", tmp_path).recipes["hacpo"].optimiser.learning_rate == 1e-6
 
 
+def test_a_tuned_file_of_another_form_is_refused(tmp_path):
+    (tmp_path / "tuned.yaml").write_text("pair: {hacpo: 0.25}")
+    with pytest.raises(RecipeError, match=r"tuned.yaml.*\n.*pair.hacpo: .*dictionary, got 0.25"):
+        suite(tmp_path)
+
+
+def test_nested_keys_of_a_method_change_nothing_beside_them(tmp_path):
+    common = PLAN["common"] | {"exchange": {"length_norm": "bytes"}}
+    methods = PLAN["methods"] | {"ring": {"method": "hacpo", "exchange": {"topology": "ring"}}}
+    exchange = (
+        suite(tmp_path, common=common, methods=methods).plan("short", tmp_path).recipes["ring"].exchange
+    )
+    assert (exchange.topology, exchange.length_norm) == ("ring", "bytes")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"seedz": [1]}, r"seedz: unknown key; did you mean 'seeds'\?"),
         ({"seeds": [1, 1]}, "seeds: .*1 is listed twice"),
+        ({"seeds": [1]}, "seeds: .*two or more"),
+        ({"references": []}, "references: .*at least one"),
         ({"seeds": ["one"]}, "seeds.0: .*integer, got 'one'"),
         ({"references": ["gpso"]}, r"references: expected one of .* got 'gpso'; did you mean 'gspo'\?"),
         ({"settings": {"pair": {"recipe": "pair.yaml", "methods": ["x"]}}}, "settings.pair.methods: .*'x'"),
