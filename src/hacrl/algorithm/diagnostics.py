@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hacrl.algorithm.batch import Objective, SourceData
 from hacrl.algorithm.checks import check_finite, check_shapes
 from hacrl.algorithm.ratio import HacpoParams, window_lower
 
@@ -54,21 +53,6 @@ def ratio_quantiles(ratio: Tensor, levels: Sequence[float] = (0.05, 0.25, 0.5, 0
     check_shapes(ratio=(ratio, "s"))
     at = torch.tensor(levels, dtype=torch.float64)
     return ratio.double().quantile(at) if len(ratio) else torch.full_like(at, torch.nan)
-
-
-def gradient_factors(objective: Objective, mean_logps: Tensor, data: SourceData, update: int) -> Tensor:
-    """What each response's mean log-prob is pushed up with `[s]`: weight times advantage, 0 for a dead one.
-
-    Exact for objectives of the sequence ratio: a response is taken as one token of its mean log-prob.
-    """
-    check_shapes(mean_logps=(mean_logps, "s"), advantage=(data.advantage, "s"))
-    with torch.enable_grad():
-        logps = mean_logps[:, None].detach().clone().requires_grad_()
-        losses = objective(logps, torch.ones_like(logps, dtype=torch.bool), data, update)
-        if not losses.requires_grad:
-            return torch.zeros_like(mean_logps)
-        (gradient,) = torch.autograd.grad(-losses.sum(), logps)
-    return gradient[:, 0]
 
 
 def largest_advantage(answers: int, rewards: Tensor, reward_max: float = 1.0) -> float:
@@ -160,17 +144,17 @@ class Worth:
         return self.effective_sample_size / live if live else math.nan
 
 
-def worth(factors: Tensor, advantage: Tensor) -> Worth:
-    """From `gradient_factors` and advantages `[s]` of all of a source's responses."""
-    check_shapes(factors=(factors, "s"), advantage=(advantage, "s"))
+def worth(pulls: Tensor, advantage: Tensor) -> Worth:
+    """From weight times advantage, and the advantage, of all of a source's responses `[s]`."""
+    check_shapes(pulls=(pulls, "s"), advantage=(advantage, "s"))
     taught = advantage != 0
-    weights = (factors[taught] / advantage[taught]).double()
-    count = max(1, len(factors))
+    weights = (pulls[taught] / advantage[taught]).double()
+    count = max(1, len(pulls))
     return Worth(
-        rows=len(factors),
+        rows=len(pulls),
         flat=int((~taught).sum()) / count,
         outside=int((weights == 0).sum()) / count,
         effective_sample_size=effective_sample_size(weights),
         weight_variance=float(weights.var()) if len(weights) > 1 else 0.0,
-        largest=float(factors.abs().max()) if len(factors) else 0.0,
+        largest=float(pulls.abs().max()) if len(pulls) else 0.0,
     )

@@ -11,15 +11,13 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from hacrl.agents.learner import source_data
-from hacrl.algorithm.diagnostics import Worth, gradient_factors, worth
+from hacrl.algorithm.diagnostics import Worth, worth
 from hacrl.audit.draws import Draws
 from hacrl.exchange import LearnerBatch
 from hacrl.training.alignment import Part, cosines, gradients_by_part, numbered_updates
+from hacrl.training.lessons_log import pulls
 from hacrl.training.step_metrics import weight_bound
 from hacrl.training.team import Member, Team
-
-CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,16 +103,13 @@ class Spread:
 
 def _worth(member: Member, source: str, batches: Sequence[LearnerBatch]) -> Worth:
     """Of the source's rows in all batches, at the weights before the first update."""
-    factors, advantages = [], []
+    pulled: list[float] = []
+    advantages: list[float] = []
     for batch in batches:
         for number, objective, mini_batch in numbered_updates(batch):
             rows = [row for row in mini_batch if row.source == source]
             if rows:
                 scores = member.policy.score([(row.prompt_ids, row.response_ids) for row in rows])
-                means = torch.tensor([fmean(logps) for logps in scores])
-                data = source_data(rows, CPU)
-                factors.append(gradient_factors(objective, means, data, number))
-                advantages.append(data.advantage)
-    return (
-        worth(torch.cat(factors), torch.cat(advantages)) if factors else worth(torch.zeros(0), torch.zeros(0))
-    )
+                pulled += pulls(rows, [fmean(logps) for logps in scores], objective, number)
+                advantages += [row.advantage for row in rows]
+    return worth(torch.tensor(pulled), torch.tensor(advantages))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hacrl.agents.learner import UpdateReport, source_data
+from hacrl.agents.learner import UpdateReport
 from hacrl.algorithm import (
     HacpoObjective,
     HacpoParams,
@@ -18,20 +18,19 @@ from hacrl.algorithm import (
     ratio_quantiles,
     window_shares,
 )
-from hacrl.algorithm.diagnostics import gradient_factors, largest_advantage, worth
+from hacrl.algorithm.diagnostics import largest_advantage, worth
 from hacrl.algorithm.ratio import bounded
 from hacrl.exchange import LearnerBatch, arrange, hear
 from hacrl.methods import Sharing
 from hacrl.training.alignment import numbered_updates
+from hacrl.training.lessons_log import pulls
 from hacrl.training.team import Team
 from hacrl.training.train import StepRecord
 from hacrl.types import TrainingRow, Trajectory
 
-CPU = torch.device("cpu")
-
 
 def step_metrics(team: Team, record: StepRecord) -> dict[str, float]:
-    """All metrics of a step. Times are under `time/`: nothing else differs between equal runs."""
+    """All metrics of a step. Only what is under `time/` and `runtime/` differs between equal runs."""
     values: dict[str, float] = {}
     for member in team.active:
         prefix = f"agent/{member.name}"
@@ -47,6 +46,7 @@ def step_metrics(team: Team, record: StepRecord) -> dict[str, float]:
         values[f"rejected/{cause}"] = count
     for cause, count in record.unscorable.items():
         values[f"unscorable/{cause}"] = count
+    values.update(_traffic(record))
     values.update(_times(team, record))
     return values
 
@@ -186,20 +186,35 @@ def _worth(updates: Sequence[_PeerUpdate]) -> Iterator[tuple[str, float]]:
     """What all responses of a source are worth."""
     if not updates:
         return
-    factors, advantage = [], []
+    pulled: list[float] = []
     for update in updates:
-        data = source_data(update.rows, CPU)
-        # Rows that were not computed have no advantage: whatever their log-prob is, their factor is 0.
-        means = update.mean_logps.nan_to_num(0.0).float()
-        factors.append(gradient_factors(update.objective, means, data, update.number))
-        advantage.append(data.advantage)
-    found = worth(torch.cat(factors), torch.cat(advantage))
+        # Rows that were not computed have no advantage: whatever their log-prob is, nothing pulls them.
+        means = update.mean_logps.nan_to_num(0.0).tolist()
+        pulled += pulls(update.rows, means, update.objective, update.number)
+    advantage = [row.advantage for update in updates for row in update.rows]
+    found = worth(torch.tensor(pulled), torch.tensor(advantage))
     yield "rows", found.rows
     yield "dead", found.dead
     yield "effective_sample_size", found.effective_sample_size
     yield "evenness", found.evenness
     yield "weight/variance", found.weight_variance
     yield "weight/largest", found.largest
+
+
+def _traffic(record: StepRecord) -> dict[str, float]:
+    """Bytes per response token between the loop and each agent's process."""
+    values = {}
+    for name, moved in record.traffic.items():
+        drawn = sum(len(t.token_ids) for t in record.trajectories if t.source == name)
+        rows = (
+            [row for part in record.batches[name].mini_batches for row in part]
+            if name in record.batches
+            else []
+        )
+        taught = sum(len(row.response_ids) for row in rows)
+        values[f"runtime/{name}/bytes_per_drawn_token"] = moved.rollouts / drawn if drawn else math.nan
+        values[f"runtime/{name}/bytes_per_taught_token"] = moved.rows / taught if taught else math.nan
+    return values
 
 
 def _times(team: Team, record: StepRecord) -> dict[str, float]:

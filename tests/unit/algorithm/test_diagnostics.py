@@ -7,58 +7,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hacrl.algorithm import HacpoParams, advantages, gspo_loss, hacpo_loss
-from hacrl.algorithm.batch import SourceData
-from hacrl.algorithm.diagnostics import (
-    cosine,
-    estimator_error,
-    gradient_factors,
-    largest_advantage,
-    peer_weights,
-)
+from hacrl.algorithm import advantages
+from hacrl.algorithm.diagnostics import cosine, estimator_error, largest_advantage, worth
 
 DTYPE = torch.float64
 
 
-def data(advantage, source, own=False, omega=1.0):
-    rows = len(advantage)
-    return SourceData(
-        source_mean_logp=source,
-        source_logps=torch.zeros(rows, 1, dtype=DTYPE),
-        advantage=advantage,
-        own=torch.full((rows,), own),
-        omega=torch.full((rows,), omega, dtype=DTYPE),
-    )
-
-
-def test_gradient_factors_are_weight_times_advantage_inside_the_window():
-    params = HacpoParams(alpha=1.0)
-    ratio = torch.tensor([0.9, 0.5, 1.1, 0.9, 0.85], dtype=DTYPE)
-    advantage = torch.tensor([1.0, 1.0, 1.0, 0.0, -2.0], dtype=DTYPE)
-    source = torch.full((5,), -1.0, dtype=DTYPE)
-
-    def objective(logps, mask, given, update):
-        return hacpo_loss(
-            logps, mask, given.source_mean_logp, given.advantage, given.own, given.omega, update, params
-        )
-
-    found = gradient_factors(objective, source + ratio.log(), data(advantage, source, omega=2.0), 0)
-    by_hand = torch.tensor([2 * 0.9**2, 0.0, 0.0, 0.0, -2 * 2 * 0.85**2], dtype=DTYPE)
-    assert found.tolist() == pytest.approx(by_hand.tolist())
-    expected = peer_weights(ratio, torch.full((5,), 2.0, dtype=DTYPE), 0, params) * advantage
-    torch.testing.assert_close(found, expected)
-
-
-def test_gradient_factors_know_gspo_clips_by_the_sign():
-    ratio = torch.tensor([1.1, 1.1, 0.9, 0.9], dtype=DTYPE)
-    advantage = torch.tensor([1.0, -1.0, 1.0, -1.0], dtype=DTYPE)
-    source = torch.full((4,), -2.0, dtype=DTYPE)
-
-    def objective(logps, mask, given, update):
-        return gspo_loss(logps, mask, given.source_mean_logp, given.advantage)
-
-    found = gradient_factors(objective, source + ratio.log(), data(advantage, source), 0)
-    assert found.tolist() == pytest.approx([0.0, -1.1, 0.9, 0.0])
+def test_worth_by_hand():
+    """Five responses: two live ones of weights 2 and 1, one cut off, two without an advantage."""
+    found = worth(torch.tensor([2.0, -3.0, 0.0, 0.0, 0.0]), torch.tensor([1.0, -3.0, 2.0, 0.0, 0.0]))
+    assert (found.rows, found.flat, found.outside, found.dead) == pytest.approx((5, 0.4, 0.2, 0.6))
+    assert found.effective_sample_size == pytest.approx(3.0**2 / (2.0**2 + 1.0**2))
+    assert found.evenness == pytest.approx(1.8 / 2)
+    assert found.weight_variance == pytest.approx(1.0)  # of 2, 1, 0
+    assert found.largest == 3.0
+    assert math.isnan(worth(torch.zeros(2), torch.ones(2)).evenness)
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(1, 4), st.integers(1, 5))
