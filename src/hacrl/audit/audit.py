@@ -16,7 +16,7 @@ from hacrl.audit.enumeration import GSPO, Rule
 from hacrl.audit.opening import SavedRun, open_run, restore
 from hacrl.audit.pairs import PairAudit, audit_pairs
 from hacrl.audit.toy import ToyRow, toy_rows
-from hacrl.methods import Sharing
+from hacrl.methods import Method, Sharing
 from hacrl.rewards import RewardFunction
 from hacrl.storage.files import write_json
 from hacrl.tasks import Task
@@ -115,7 +115,7 @@ def _audit(run: SavedRun, team: Team, size: Size, tell: Tell) -> Audit:
     progress.where = ""
     progress.begin("toy vocabulary")
     toy = _toy(team)
-    return Audit(size, groups, checkpoints, toy, [*_measured(checkpoints), *_toy_warnings(toy)])
+    return Audit(size, groups, checkpoints, toy, [*_measured(checkpoints, team.method), *_toy_warnings(toy)])
 
 
 class _Progress:
@@ -142,15 +142,14 @@ def _toy(team: Team) -> list[ToyRow]:
     return toy_rows((GSPO, rule), samples=samples)
 
 
-def _measured(checkpoints: Sequence[CheckpointAudit]) -> Iterator[str]:
-    """Warnings of the last checkpoint: the run as it is now."""
+def _measured(checkpoints: Sequence[CheckpointAudit], method: Method) -> Iterator[str]:
+    """Warnings of the last checkpoint: the run as it is now, with the baseline that its method uses."""
     last = checkpoints[-1]
-    for found in last.baselines:
-        sure = abs(found.capability.bias) > 2 * found.capability.bias_error
-        bias = abs(found.capability.bias) if sure else math.nan
+    for found in last.baselines if isinstance(method, Sharing) else ():
+        used = found.capability if method.capability_baseline else found.plain
+        bias = abs(used.bias) if abs(used.bias) > 2 * used.bias_error else math.nan
         if found.kind == ALL:
-            error = _ratio(found.capability.rmse, found.own.rmse)
-            values = {"baseline_bias": bias, "baseline_error": error}
+            values = {"baseline_bias": bias, "baseline_error": _ratio(used.rmse, found.own.rmse)}
         else:
             values = {"baseline_kind": bias}
         yield from warnings(f"step {last.step}, {found.learner}, {found.kind} prompts", values)

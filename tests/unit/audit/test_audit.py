@@ -14,6 +14,7 @@ from hacrl.audit.baseline import BaselineAudit
 from hacrl.audit.opening import open_run, restore
 from hacrl.audit.pairs import PairAudit, Spread
 from hacrl.cli.app import app
+from hacrl.methods import commons, hacpo, naive
 from hacrl.storage.files import StorageError
 from hacrl.training.team import build_team
 from helpers_train import make_agent, recipe, run, short_answers
@@ -144,7 +145,7 @@ def bad_checkpoint():
 
 
 def test_each_threshold_warns_with_what_to_change():
-    warnings = list(measured_warnings([bad_checkpoint()]))
+    warnings = list(measured_warnings([bad_checkpoint()], hacpo()))
     expected = [
         ("ada, all prompts: the baseline is off by 0.200", "capability.window"),
         ("ada, all prompts: the baseline's error for one prompt is 3.00 times", "gspo"),
@@ -160,3 +161,6 @@ def test_each_threshold_warns_with_what_to_change():
     for warning, (found, change) in zip(warnings, expected, strict=True):
         assert found in warning
         assert change in warning
+    # naive uses the plain mean, which is good here; commons has no baseline of everybody's answers.
+    assert list(measured_warnings([bad_checkpoint()], naive())) == warnings[3:]
+    assert list(measured_warnings([bad_checkpoint()], commons())) == warnings[3:]
