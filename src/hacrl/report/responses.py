@@ -22,6 +22,8 @@ from hacrl.types import Trajectory
 BUDGET = 1_400_000
 """Bytes of a report spent on responses."""
 MOST_STEPS = 24
+FEWEST_STEPS = 2
+"""The first and the last are looked at, however long their responses are."""
 MOST_READ = 400_000_000
 """Bytes of trajectories read for a report: fewer steps of a run with long responses are looked at."""
 LONGEST = 4000
@@ -41,13 +43,13 @@ def response_data(run: RunFiles) -> dict[str, Any] | None:
     texts decide what is shown.
     """
     files = _trajectory_files(run.path)
-    for most in (MOST_STEPS, 12, 6, 3, 1):
+    for most in (MOST_STEPS, 12, 6, 3, FEWEST_STEPS):
         steps = spread(list(files), most)
-        if most > 1 and sum(files[step].stat().st_size for step in steps) > MOST_READ:
+        if most > FEWEST_STEPS and sum(files[step].stat().st_size for step in steps) > MOST_READ:
             continue
         by_step = {step: _by_prompt(files[step], files[step].stat().st_mtime_ns, step) for step in steps}
         number = _fitting(list(by_step.values()), learners=len(run.agents))
-        if number or most == 1:
+        if number or most == FEWEST_STEPS:
             return _packed(run, by_step, max(1, number), len(files)) if files else None
     return None
 

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from helpers_report import make_runs
 
 
@@ -16,5 +17,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(finished: Path, tmp_path: Path) -> Path:
-    shutil.copytree(finished.parent, tmp_path / "runs", ignore=shutil.ignore_patterns("checkpoints", "models"))
+    shutil.copytree(
+        finished.parent, tmp_path / "runs", ignore=shutil.ignore_patterns("checkpoints", "models")
+    )
     return tmp_path / "runs" / "together"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from helpers_report import NAMES, lines, page_data
 
 from hacrl.report import write_report
+from helpers_report import NAMES, lines, page_data
 
 
 @pytest.fixture(scope="module")

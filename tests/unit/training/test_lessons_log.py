@@ -6,16 +6,18 @@ import math
 from pathlib import Path
 
 import pytest
-from helpers_report import lines
-from helpers_train import make_agent, metrics, recipe, run
 
 from hacrl.algorithm import GspoObjective, HacpoObjective, HacpoParams, ImitationObjective
 from hacrl.storage.rundir import RunDirectory
 from hacrl.training.lessons_log import forget_after, pulls, write_warnings
 from hacrl.types import TrainingRow
+from helpers_report import lines
+from helpers_train import make_agent, metrics, recipe, run
 
 
-def row(*, own: bool, advantage: float, omega: float = 1.0, scale: float = 1.0, mean: float = -1.0) -> TrainingRow:
+def row(
+    *, own: bool, advantage: float, omega: float = 1.0, scale: float = 1.0, mean: float = -1.0
+) -> TrainingRow:
     return TrainingRow(
         prompt_id="p",
         prompt_ids=(1, 2),
@@ -57,7 +59,8 @@ def test_other_objectives_pull_by_their_own_rules() -> None:
     before = pulls(rows, [-1.0, -1.0], ImitationObjective(), update=0)
     after = pulls(rows, [-3.0, -0.1], ImitationObjective(), update=5)
     assert before == pytest.approx(after)  # imitation knows no ratio
-    assert before[0] == pytest.approx(2 * before[1]) and before[0] > 0
+    assert before[0] == pytest.approx(2 * before[1])
+    assert before[0] > 0
 
 
 @pytest.fixture(scope="module")
@@ -104,5 +107,11 @@ def test_a_resumed_run_forgets_what_came_after(done: Path, tmp_path: Path) -> No
         (directory.lessons / f"step_{step:06d}.jsonl").write_text("{}\n")
         write_warnings(directory, step, [f"warning of step {step}"])
     forget_after(directory, 2)
-    assert sorted(path.name for path in directory.lessons.iterdir()) == ["step_000001.jsonl", "step_000002.jsonl"]
-    assert [line["message"] for line in lines(directory.warnings)] == ["warning of step 1", "warning of step 2"]
+    assert sorted(path.name for path in directory.lessons.iterdir()) == [
+        "step_000001.jsonl",
+        "step_000002.jsonl",
+    ]
+    assert [line["message"] for line in lines(directory.warnings)] == [
+        "warning of step 1",
+        "warning of step 2",
+    ]
