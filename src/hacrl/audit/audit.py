@@ -145,7 +145,9 @@ def _toy(team: Team) -> list[ToyRow]:
 def _measured(checkpoints: Sequence[CheckpointAudit], method: Method) -> Iterator[str]:
     """Warnings of the last checkpoint: the run as it is now, with the baseline that its method uses."""
     last = checkpoints[-1]
-    for found in last.baselines if isinstance(method, Sharing) else ():
+    for found in last.baselines:
+        if not isinstance(method, Sharing):
+            break
         used = found.capability if method.capability_baseline else found.plain
         bias = abs(used.bias) if abs(used.bias) > 2 * used.bias_error else math.nan
         if found.kind == ALL:
