@@ -20,6 +20,7 @@ from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
 from hacrl.runtime import AgentLost, LocalRuntime, Runtime
 from hacrl.tasks import Task
 from hacrl.training.data import PromptOrder
+from hacrl.training.tokenizers import refuse_other_tokenizers
 from hacrl.types import Prompt, Trajectory
 
 T = TypeVar("T")
@@ -132,6 +133,8 @@ def build_team(
     """Load the questions first and the models last: mistakes show before anything heavy happens."""
     task = task or load_task(recipe.task)
     method = make_method(recipe.method, len(recipe.agents))
+    if method.one_tokenizer:
+        refuse_other_tokenizers(recipe)
     drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.agents))
     order = PromptOrder(task.train, drawn, recipe.seed)
     rewarder = make_rewarder(recipe, task, reward_funcs)
