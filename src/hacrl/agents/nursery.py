@@ -1,8 +1,8 @@
 """The nursery: tiny base agents that are made on first use and kept in the user's cache directory.
 
 They are real Hugging Face models with real tokenizers, trained for seconds on worked answers until they are
-partly competent at the task `digits`. An agent is made in stages; agents that share their first stages share
-the cached result, so `state-a` and `state-b` are forks of one model.
+partly competent at the task `digits`, `styles` or `varied`. An agent is made in stages; agents that share
+their first stages share the cached result, so `state-a` and `state-b` are forks of one model.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from transformers import (
 from hacrl.agents.errors import AgentError
 from hacrl.agents.loading import no_progress_bar
 from hacrl.agents.nursery_tokenizers import Cut, make_tokenizer
-from hacrl.agents.nursery_training import EVENLY, Stage, reproducible, train
+from hacrl.agents.nursery_training import EVENLY, Stage, TaskStage, reproducible, train
 
 VERSION = 1
 """Raise it when code here or in `hacrl.tasks.procedural` changes what a recipe makes."""
@@ -58,6 +58,11 @@ class BaseAgent:
     body: Body
     stages: tuple[Stage, ...]
 
+    @property
+    def task(self) -> str:
+        """The task it is brought up for."""
+        return self.stages[-1].material[0]
+
 
 MEDIUM = Body("qwen3", width=64, layers=2, heads=4, cut="characters")
 SMALL = replace(MEDIUM, width=32)
@@ -65,6 +70,7 @@ LARGE = replace(MEDIUM, width=96)
 LARGEST = replace(MEDIUM, width=192, layers=4)
 
 COMMON = Stage(steps=90, learning_rate=3e-3, weights=EVENLY)
+VARIED = TaskStage(steps=220, learning_rate=3e-3, weights=(2, 1), task="varied", column="example")
 
 
 def _fork(steps: int, learning_rate: float, weights: tuple[int, int, int]) -> BaseAgent:
@@ -75,6 +81,16 @@ def _fork(steps: int, learning_rate: float, weights: tuple[int, int, int]) -> Ba
 def _alone(body: Body, steps: int, learning_rate: float, weights: tuple[int, int, int] = EVENLY) -> BaseAgent:
     """A model that shares nothing with the others."""
     return BaseAgent(body, (Stage(steps, learning_rate, weights),))
+
+
+def _writer(steps: int, style: str) -> BaseAgent:
+    """A descendant of the one common model that answers in one style."""
+    return BaseAgent(MEDIUM, (COMMON, TaskStage(steps, 2e-3, EVENLY, task="styles", column=style)))
+
+
+def _varied(weights: tuple[int, int]) -> BaseAgent:
+    """A descendant of the common model for many right answers, with its own mixture of skills."""
+    return BaseAgent(MEDIUM, (VARIED, replace(VARIED, steps=50, learning_rate=1.5e-3, weights=weights)))
 
 
 AGENTS: dict[str, BaseAgent] = {
@@ -95,6 +111,12 @@ AGENTS: dict[str, BaseAgent] = {
     "model-qwen": _alone(Body("qwen3", width=96, layers=1, heads=4, cut="digit-pairs"), 260, 5e-3),
     "gap-weak": _alone(SMALL, 90, 3e-3),
     "gap-strong": _alone(LARGE, 200, 2e-3),
+    "fresh-a": _alone(Body("llama", width=48, layers=2, heads=4, cut="characters"), 160, 4e-3, (1, 2, 2)),
+    "fresh-b": _alone(Body("qwen3", width=80, layers=2, heads=4, cut="digit-pairs"), 240, 4e-3, (3, 1, 1)),
+    "style-a": _writer(140, "plain"),
+    "style-b": _writer(180, "commas"),
+    "varied-a": _varied((12, 1)),
+    "varied-b": _varied((1, 6)),
 }
 
 PAIRS = {
@@ -103,6 +125,9 @@ PAIRS = {
     "complementary": ("complementary-a", "complementary-b"),
     "model": ("model-llama", "model-qwen"),
     "gap": ("gap-weak", "gap-strong"),
+    "fresh": ("fresh-a", "fresh-b"),
+    "style": ("style-a", "style-b"),
+    "varied": ("varied-a", "varied-b"),
 }
 """The kinds of heterogeneity, each as a pair; `state-a` to `state-h` also make groups of three to eight."""
 
@@ -203,6 +228,6 @@ def _publish(
 
 
 if __name__ == "__main__":
-    from hacrl.agents.nursery_table import print_table
+    from hacrl.agents.nursery_table import print_tables
 
-    print_table()
+    print_tables()

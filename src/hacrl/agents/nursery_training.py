@@ -10,22 +10,45 @@ from dataclasses import dataclass
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from hacrl.tasks.procedural import MIXTURE, load_procedural
-from hacrl.types import Prompt
+from hacrl.tasks.procedural import TASKS, DrawnPrompts
 
 BATCH = 64
 SEED = 0
+QUESTIONS = 3000
+"""Different questions of each skill."""
+LENGTHS = (3, 6)
 IGNORED = -100
 EVENLY = (1, 1, 1)
 
 
 @dataclass(frozen=True)
 class Stage:
-    """Supervised steps on a mixture of skills; `weights` are for the skills of `MIXTURE`, in its order."""
+    """Supervised steps on the task `digits`; `weights` are for its skills, in their order."""
 
     steps: int
     learning_rate: float
-    weights: tuple[int, int, int]
+    weights: tuple[int, ...]
+
+    @property
+    def material(self) -> tuple[str, str]:
+        """The task, and the column that holds its worked answers."""
+        return "digits", "answer"
+
+
+@dataclass(frozen=True)
+class TaskStage(Stage):
+    """Supervised steps on another task.
+
+    A class of its own: the fields of a stage are part of the digest that names an agent in the cache.
+    """
+
+    task: str
+    column: str
+
+    @property
+    def material(self) -> tuple[str, str]:
+        """The task, and the column that holds its worked answers."""
+        return self.task, self.column
 
 
 @contextmanager
@@ -47,8 +70,8 @@ def train(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, stage: Sta
         model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
     )
     model.train()
-    for step, prompts in enumerate(_batches(stage)):
-        loss = model(**_encode(prompts, tokenizer)).loss
+    for step, worked in enumerate(_batches(stage)):
+        loss = model(**_encode(worked, tokenizer)).loss
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -56,18 +79,20 @@ def train(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, stage: Sta
         yield step
 
 
-def _batches(stage: Stage) -> Iterator[list[Prompt]]:
-    """Training prompts only: nothing of the test split is ever shown to a base agent."""
+def _batches(stage: Stage) -> Iterator[list[tuple[str, str]]]:
+    """Questions and answers. Training prompts only: no base agent is ever shown one of the test split."""
     stream = random.Random(repr(stage))
-    pools = [load_procedural(skill, seed=SEED).train for skill in MIXTURE]
+    task, column = stage.material
+    pools = [DrawnPrompts(skill, "train", QUESTIONS, SEED, LENGTHS) for skill in TASKS[task]]
     for _ in range(stage.steps):
-        yield [stream.choice(pool) for pool in stream.choices(pools, stage.weights, k=BATCH)]
+        prompts = [stream.choice(pool) for pool in stream.choices(pools, stage.weights, k=BATCH)]
+        yield [(str(prompt.text), prompt.columns[column]) for prompt in prompts]
 
 
-def _encode(prompts: list[Prompt], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:
+def _encode(worked: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:
     """Prompt, answer, EOS, padded on the right; only answer and EOS are learned."""
-    questions = tokenizer([str(prompt.text) for prompt in prompts]).input_ids
-    answers = tokenizer([prompt.columns["answer"] for prompt in prompts], add_special_tokens=False).input_ids
+    questions = tokenizer([question for question, _ in worked]).input_ids
+    answers = tokenizer([answer for _, answer in worked], add_special_tokens=False).input_ids
     rows = [
         (question, [*answer, tokenizer.eos_token_id])
         for question, answer in zip(questions, answers, strict=True)

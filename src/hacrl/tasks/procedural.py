@@ -1,7 +1,10 @@
 """Tasks made by a program: short questions about lists of digits, for agents small enough to train on a CPU.
 
-A prompt reads `sort 3126=` and its answer `1236`. Whether a question belongs to the training or to the test
-split follows from a hash of its text alone: no choice of seeds, sizes or lengths can leak one into the other.
+A prompt reads `sort 3126=` and its answer `1236`. Where several texts are right, the answer is a regular
+expression that matches the whole of each, and further columns hold right answers to learn from.
+
+Whether a question belongs to the training or to the test split follows from a hash of its text alone: no
+choice of seeds, sizes or lengths can leak one into the other.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ Split = Literal["train", "test"]
 TEST_SHARE = 0.2
 """Expected share of all questions that belong to the test split."""
 
+DIGITS = "0123456789"
+
 USABLE_SHARE = 0.8
 """Share of a split that may be drawn: drawing without repetition slows down towards the last question."""
 
@@ -39,8 +44,33 @@ class Skill:
             id=f"{self.name}-{listed}",
             text=f"{self.name} {listed}=",
             kind=self.name,
-            columns={"answer": self.solve(listed)},
+            columns=self.columns(listed),
         )
+
+    def columns(self, listed: str) -> dict[str, str]:
+        """The answer, as the task's verifier wants it."""
+        return {"answer": self.solve(listed)}
+
+
+class StyledSkill(Skill):
+    """A skill whose answer may be written in two styles: 1236 or 1,2,3,6, but no mixture of the two."""
+
+    def columns(self, listed: str) -> dict[str, str]:
+        """The pattern of both styles, and each of them."""
+        plain = self.solve(listed)
+        commas = ",".join(plain)
+        return {"answer": rf"\A(?:{plain}|{commas})\Z", "plain": plain, "commas": commas}
+
+
+@dataclass(frozen=True)
+class OpenSkill(Skill):
+    """A skill with many right answers; `solve` gives one of them."""
+
+    pattern: Callable[[str], str]
+
+    def columns(self, listed: str) -> dict[str, str]:
+        """The pattern of all right answers, and one of them."""
+        return {"answer": rf"\A{self.pattern(listed)}\Z", "example": self.solve(listed)}
 
 
 def _sort(listed: str) -> str:
@@ -60,20 +90,52 @@ def _reverse(listed: str) -> str:
     return listed[::-1]
 
 
-SKILLS = {
+def _pairs(listed: str) -> str:
+    return "".join(2 * digit for digit in random.Random(listed).sample(listed, k=len(listed)))
+
+
+def _pairs_pattern(listed: str) -> str:
+    """A look ahead for each digit counts it; then come as many pairs as there are digits."""
+    counts = (f"(?=(?:[^{digit}]*{digit}){{{2 * listed.count(digit)}}})" for digit in sorted(set(listed)))
+    return "".join(counts) + rf"(?:(\d)\1){{{len(listed)}}}"
+
+
+def _climb(listed: str) -> str:
+    draw = random.Random(listed)
+    tops = ("".join(sorted(draw.choices(DIGITS[int(digit) :], k=2))) for digit in listed)
+    return "".join(digit + top for digit, top in zip(listed, tops, strict=True))
+
+
+def _climb_pattern(listed: str) -> str:
+    """Each digit with two more, none below the one before it."""
+    tops = ("|".join(f"{step}[{step}-9]" for step in DIGITS[int(digit) :]) for digit in listed)
+    return "".join(f"{digit}(?:{top})" for digit, top in zip(listed, tops, strict=True))
+
+
+SKILLS: dict[str, Skill] = {
     skill.name: skill
     for skill in (
-        Skill("sort", "0123456789", _sort),
+        Skill("sort", DIGITS, _sort),
         Skill("count", "0123", _count),
-        Skill("add3", "0123456789", _add3),
-        Skill("reverse", "0123456789", _reverse),
+        Skill("add3", DIGITS, _add3),
+        Skill("reverse", DIGITS, _reverse),
+        OpenSkill("pairs", DIGITS, _pairs, _pairs_pattern),
+        OpenSkill("climb", DIGITS, _climb, _climb_pattern),
     )
 }
 
 MIXTURE = ("sort", "count", "add3")
 """The skills of the task `digits`; `reverse` is left out, to test transfer to a skill nobody trains."""
 
-NAMES = (*SKILLS, "digits")
+TASKS: dict[str, tuple[Skill, ...]] = {
+    **{name: (skill,) for name, skill in SKILLS.items()},
+    "digits": tuple(SKILLS[name] for name in MIXTURE),
+    "styles": tuple(StyledSkill(name, SKILLS[name].digits, SKILLS[name].solve) for name in MIXTURE),
+    "varied": (SKILLS["pairs"], SKILLS["climb"]),
+}
+"""The skills of each task. `styles` asks the questions of `digits`."""
+
+NAMES = tuple(TASKS)
 
 
 def split_of(prompt: Prompt) -> Split:
@@ -150,7 +212,7 @@ def load_procedural(
         raise TaskError(
             f"task {name!r}: lengths must be (shortest, longest), both 3 or more, not {lengths!r}"
         )
-    skills = [SKILLS[skill] for skill in (MIXTURE if name == "digits" else (name,))]
+    skills = TASKS[name]
     sizes: dict[Split, int] = {"train": train, "test": test}
 
     def draw(split: Split) -> Interleaved:
@@ -163,7 +225,8 @@ def load_procedural(
             _check_size(skill, split, per_skill, lengths)
         return Interleaved([DrawnPrompts(skill, split, per_skill, seed, lengths) for skill in skills])
 
-    return Task(name=name, train=draw("train"), test=draw("test"), verifier="exact")
+    verifier = "regex" if isinstance(skills[0], StyledSkill | OpenSkill) else "exact"
+    return Task(name=name, train=draw("train"), test=draw("test"), verifier=verifier)
 
 
 def _check_size(skill: Skill, split: Split, size: int, lengths: tuple[int, int]) -> None:

@@ -13,7 +13,7 @@ from hacrl.agents.errors import AgentError
 from hacrl.agents.nursery import AGENTS, COMMON, PAIRS, BaseAgent, Body
 from hacrl.agents.nursery_table import accuracy
 from hacrl.agents.nursery_tokenizers import make_tokenizer
-from hacrl.agents.nursery_training import Stage
+from hacrl.agents.nursery_training import EVENLY, Stage, TaskStage, _batches
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import Sampling
 from hacrl.tasks.procedural import load_procedural
@@ -133,6 +133,27 @@ def test_pairs_are_what_they_are_called():
     llama, qwen = bodies("model")
     assert (llama.architecture, llama.cut) != (qwen.architecture, qwen.cut)
     assert llama.cut != qwen.cut
+    fresh = bodies("fresh")
+    assert fresh[0].cut != fresh[1].cut
+    assert not {*fresh} & {AGENTS[name].body for name in AGENTS if name not in PAIRS["fresh"]}
+    assert {AGENTS[name].task for name in (*PAIRS["style"], *PAIRS["varied"])} == {"styles", "varied"}
+
+
+def test_digests_of_agents_in_long_use_stay(monkeypatch):
+    monkeypatch.setattr(nursery.torch, "__version__", "2.13.0+cpu")
+    monkeypatch.setattr(nursery.transformers, "__version__", "5.22.2")
+    kept = [AGENTS[name] for name in AGENTS if AGENTS[name].task == "digits" and name not in PAIRS["fresh"]]
+    together = hashlib.sha256("".join(map(nursery._digest, kept)).encode()).hexdigest()
+    assert together[:16] == "680e796abc7edb27"
+
+
+@pytest.mark.parametrize(("column", "comma"), [("plain", False), ("commas", True)])
+def test_a_stage_on_another_task_learns_from_its_column(column, comma):
+    (batch,) = _batches(TaskStage(1, 1e-3, EVENLY, task="styles", column=column))
+    assert {"," in answer for _, answer in batch} == {comma}
+    assert {question.split()[0] for question, _ in batch} == {"sort", "count", "add3"}
+    answers = {prompt.text: prompt.columns[column] for prompt in load_procedural("styles", train=9000).train}
+    assert all(answers[question] == answer for question, answer in batch)
 
 
 @pytest.mark.parametrize("cut", ["characters", "digit-pairs"])
@@ -178,3 +199,14 @@ def test_base_agents_are_partly_competent_and_end_their_answers(tmp_path, monkey
     assert score["complementary-b"]["add3"] > 0.6 > 0.05 > score["complementary-a"]["add3"]
     rollouts = agents["state-a"].sample(prompts, 1, Sampling(max_new_tokens=16), seed=0)
     assert sum(rollout.finish_reason == "stop" for rollout in rollouts) > 0.95 * len(rollouts)
+
+
+@pytest.mark.slow
+def test_writers_master_one_style_each_and_do_not_use_the_other(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    prompts = load_procedural("styles", test=240, seed=1).test
+    for name, commas in (("style-a", False), ("style-b", True)):
+        agent = Policy.load(name, nursery.build(name))
+        assert 0.55 < accuracy(agent, prompts, samples=1)["mean"] < 0.8
+        texts = [rollout.text for rollout in agent.sample(prompts, 1, Sampling(max_new_tokens=16), seed=0)]
+        assert sum(("," in text) == commas for text in texts) > 0.98 * len(texts)

@@ -1,11 +1,13 @@
 import itertools
+import random
+import re
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hacrl.tasks import procedural
-from hacrl.tasks.procedural import MIXTURE, NAMES, SKILLS, load_procedural, split_of
+from hacrl.tasks.procedural import MIXTURE, NAMES, SKILLS, TASKS, load_procedural, split_of
 from hacrl.tasks.task import TaskError
 
 
@@ -28,6 +30,61 @@ def test_count_is_undone_by_repeating_each_digit(listed):
     answer = SKILLS["count"].solve(listed)
     pairs = zip(answer[::2], answer[1::2], strict=True)
     assert "".join(digit * int(times) for digit, times in pairs) == "".join(sorted(listed))
+
+
+def test_styles_asks_the_questions_of_digits_and_takes_either_style_but_no_mixture():
+    digits, styles = load_procedural("digits", seed=3), load_procedural("styles", seed=3)
+    assert (digits.verifier, styles.verifier) == ("exact", "regex")
+    for plain, styled in zip(digits.test[:60], styles.test[:60], strict=True):
+        assert (styled.id, styled.text, styled.kind) == (plain.id, plain.text, plain.kind)
+        answer = plain.columns["answer"]
+        commas = ",".join(answer)
+        assert (styled.columns["plain"], styled.columns["commas"]) == (answer, commas)
+        pattern = styled.columns["answer"]
+        assert re.search(pattern, answer)
+        assert re.search(pattern, commas)
+        for wrong in (answer[::-1] + "0", answer + ",", "0" + answer, commas[2:], commas.replace(",", "", 1)):
+            assert not re.search(pattern, wrong)
+
+
+def is_pairs(listed, text):
+    pairs = [text[place : place + 2] for place in range(0, len(text), 2)]
+    return all(pair == 2 * pair[0] for pair in pairs) and sorted(pair[0] for pair in pairs) == sorted(listed)
+
+
+def is_climb(listed, text):
+    climbs = [text[place : place + 3] for place in range(0, len(text), 3)]
+    return "".join(climb[0] for climb in climbs) == listed and all(
+        len(climb) == 3 and climb == "".join(sorted(climb)) for climb in climbs
+    )
+
+
+@pytest.mark.parametrize(("skill", "is_right"), [("pairs", is_pairs), ("climb", is_climb)])
+@given(listed=st.text(alphabet="0123456789", min_size=3, max_size=6), seed=st.integers())
+def test_patterns_of_open_skills_take_exactly_the_right_answers(skill, is_right, listed, seed):
+    columns = SKILLS[skill].columns(listed)
+    example = columns["example"]
+    assert is_right(listed, example)
+    draw = random.Random(seed)
+    place, digit = draw.randrange(len(example)), draw.choice("0123456789")
+    shuffled = "".join(draw.sample(example, k=len(example)))
+    changed = example[:place] + digit + example[place + 1 :]
+    for text in (example, changed, shuffled, example + digit, example[:-1], example[2:] + example[:2]):
+        assert bool(re.search(columns["answer"], text)) == is_right(listed, text)
+
+
+@pytest.mark.parametrize("skill", TASKS["varied"], ids=lambda skill: skill.name)
+def test_open_skills_have_many_right_answers_and_examples_that_vary(skill):
+    pattern = skill.columns("0123")["answer"]
+    texts = {
+        "pairs": ["".join(2 * digit for digit in order) for order in itertools.permutations("0123")],
+        "climb": [f"0{a}{b}1{b}92{b}93{b}9" for a in range(4) for b in range(3, 10)],
+    }[skill.name]
+    assert sum(re.search(pattern, text) is not None for text in texts) == len(texts) >= 24
+    openings = {
+        skill.columns(f"0123{last}{other}")["example"][:6] for last in range(10) for other in range(10)
+    }
+    assert len(openings) > 30
 
 
 @pytest.mark.parametrize("name", NAMES)
