@@ -51,14 +51,14 @@ def test_every_step_shows_equally_many_whole_prompts(copy: Path, monkeypatch: py
     assert len(data["rows"]) == len(prompts) * 3 * 4  # three agents, four samples each
 
 
-@pytest.mark.parametrize("characters", [10, 3_000, 60_000])
+@pytest.mark.parametrize("characters", [10, 3_000, 20_000])
 def test_long_responses_fit_the_budget(copy: Path, characters: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Characters, tokens and prompts grow; what is shown does not (but one prompt is always shown)."""
     monkeypatch.setattr(responses, "BUDGET", 250_000)
 
     def longer(line: dict[str, Any]) -> dict[str, Any]:
         draw = random.Random(line["sample"])
-        text = "".join(draw.choice("abc \n") for _ in range(characters))
+        text = (f"{draw.random()} \n" * characters)[:characters]
         tokens = characters // 4
         return {
             **line,

@@ -105,11 +105,10 @@ function responseText(row) {
   }
   const characters = Array.from(row.text);
   let at = 0;
+  // A token without text of its own (a special token, a part of a character) is an empty element with a mark.
   const tokens = row.pieces.map((length, i) => {
-    const piece = characters.slice(at, at + length).join("");
     at += length;
-    const end = !length && i === row.pieces.length - 1;
-    return length || end ? shaded(end ? "end" : piece, row.logps[i], probability(row.logps[i])) : null;
+    return shaded(characters.slice(at - length, at).join(""), row.logps[i], probability(row.logps[i]));
   });
   if (!row.unfinished && !row.characters) tokens[tokens.length - 1]?.classList.add("end");
   return el("pre", { class: "text" }, tokens, row.characters ? el("span", { class: "sub" }, ` … cut here, ${whole(row.characters)} characters in all`) : null);
