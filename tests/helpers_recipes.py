@@ -16,6 +16,7 @@ VALID: dict[str, Any] = {
             "learning_rate": 1e-5,
             "device": "cpu",
             "samples_per_prompt": 4,
+            "resources": {"cpus": 2.0, "gpus": 0.5},
         },
         {"name": "large", "model": "nursery:state-b"},
         {"name": "third", "model": "nursery:state-c"},
@@ -62,12 +63,21 @@ VALID: dict[str, Any] = {
     "evaluation": {"every": 2, "before": False, "prompts": 30, "samples": 4, "tasks": ["reverse"]},
     "checkpoint": {"every": 2, "keep": 3},
     "logging": {"to": ["tensorboard"], "every": 2, "trajectories": False},
+    "audit": {"every": 3},
+    "runtime": {
+        "name": "ray",
+        "address": "10.0.0.1:6379",
+        "on_failure": "degrade",
+        "start_seconds": 60.0,
+        "deadline_seconds": 600.0,
+    },
 }
 
 NULL_IS_FINE = {
     "agents.0.lora",
     "agents.0.learning_rate",
     "agents.0.samples_per_prompt",
+    "runtime.address",
     "reward.verifier",
     "task.train",
 }

@@ -91,9 +91,10 @@ def final_weights(out: Path, name: str) -> dict[str, torch.Tensor]:
 
 
 def metrics(out: Path) -> list[dict[str, float]]:
-    """All lines without the times, which differ from run to run."""
+    """All lines without what depends on where and how fast they were computed."""
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if not key.startswith("time/")} for line in lines]
+    elsewhere = ("time/", "runtime/")
+    return [{key: value for key, value in line.items() if not key.startswith(elsewhere)} for line in lines]
 
 
 def outcome(out: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hacrl.types import Message, Prompt
@@ -56,6 +57,16 @@ class Rendering:
         self._special_ids = _special_ids(tokenizer, self.eos_ids)
         self._special_pattern = _special_pattern(tokenizer, self._special_ids)
         self._exact = _exact_copy(tokenizer.backend_tokenizer, self.eos_ids)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew: a copied tokenizer would forget that special tokens' names are only text."""
+        make = partial(
+            Rendering,
+            self._tokenizer,
+            eos_ids=self.eos_ids,
+            template_variables=self._template_variables,
+        )
+        return make, ()
 
     @property
     def has_chat_template(self) -> bool:

@@ -16,6 +16,9 @@ def train(
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory of the run.")] = Path("runs/latest"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    runtime: Annotated[
+        str, typer.Option(help="Where the agents live, local or ray: short for runtime.name=...")
+    ] = "",
 ) -> None:
     """Train several agents together.
 
@@ -26,8 +29,9 @@ def train(
     from hacrl.cli.errors import user_errors
     from hacrl.config import load_recipe
 
+    changes = [*(overrides or ()), *([f"runtime.name={runtime}"] if runtime else [])]
     with user_errors():
-        settings = load_recipe(recipe, overrides or ())  # before the slow imports: mistakes show at once
+        settings = load_recipe(recipe, changes)  # before the slow imports: mistakes show at once
 
         from hacrl.cli.tables import summary_table
         from hacrl.training.run import Stopped
@@ -36,7 +40,7 @@ def train(
         try:
             summary = run_recipe(settings, out, resume=resume)
         except Stopped as stopped:
-            words = " ".join([str(recipe), *(overrides or ())])
+            words = " ".join([str(recipe), *changes])
             typer.echo(
                 f"Stopped after step {stopped.step}. Go on with: hacrl train {words} --out {out} --resume",
                 err=True,

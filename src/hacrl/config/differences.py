@@ -10,6 +10,7 @@ from hacrl.config.problems import shown
 
 MAY_CHANGE = re.compile(
     r"logging\b|checkpoint\b|evaluation\b|audit\b"  # look at the run, do not touch it
+    r"|runtime\b|agents\..*\.resources\b"  # where it is computed
     r"|sampling\.max_rows$|updates\.(tokens_per_micro_batch|gradient_checkpointing)$|agents\..*\.device$"
     r"|reward\.(deadline_seconds|max_unscorable)$"
 )

@@ -12,7 +12,7 @@ from hacrl.config.recipe import Recipe
 from hacrl.config.sections import named
 from hacrl.config.validation import validated
 
-MAY_BE_A_NAME = ("method", "task")
+MAY_BE_A_NAME = ("method", "task", "runtime")
 
 
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:

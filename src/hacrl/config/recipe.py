@@ -20,6 +20,8 @@ from hacrl.config.sections import (
     LoggingSection,
     OptimiserSection,
     RewardSection,
+    RuntimeChoice,
+    RuntimeSection,
     SamplingSection,
     Section,
     TaskChoice,
@@ -65,6 +67,8 @@ class Recipe(Section):
     """Where metrics go."""
     audit: AuditSection = AuditSection()
     """Measures of the theory while training."""
+    runtime: RuntimeChoice = RuntimeSection()
+    """Where the agents live: `local`, `ray`, or a mapping with `name` and settings."""
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:
@@ -128,6 +132,16 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
         yield Problem("reward.verifier", "reward.functions take its place: set only one of the two")
     if not exchange_problems:
         yield from _warmup(recipe)
+    yield from _runtime(recipe)
+
+
+def _runtime(recipe: Recipe) -> Iterator[Problem]:
+    """Ray hides the GPUs from a process that asked for none."""
+    for position, agent in enumerate(recipe.agents):
+        if recipe.runtime.name == "ray" and agent.device.startswith("cuda") and not agent.resources.gpus:
+            yield Problem(
+                f"agents.{position}.resources.gpus", f"expected more than 0 for {agent.device}, got 0"
+            )
 
 
 def _same_names(recipe: Recipe) -> Iterator[Problem]:

@@ -84,6 +84,15 @@ class LoraSection(Section):
     """`all-linear` (every linear layer but the head), or a list of module names."""
 
 
+class ResourcesSection(Section):
+    """What one agent's process gets; `runtime: ray` only."""
+
+    cpus: Above0 = 1.0
+    """CPUs, also the number of threads it computes with."""
+    gpus: AtLeast0 = 0.0
+    """GPUs; a fraction lets agents share one."""
+
+
 class AgentRecipe(Section):
     """One agent."""
 
@@ -99,6 +108,8 @@ class AgentRecipe(Section):
     """`cpu`, `cuda`, `cuda:0`, or `auto`: a GPU if there is one."""
     samples_per_prompt: Count | None = None
     """This agent's own number of responses per prompt; null takes the top-level `samples_per_prompt`."""
+    resources: ResourcesSection = ResourcesSection()
+    """What the agent's process gets with `runtime: ray`."""
 
 
 class TaskSection(Section):
@@ -276,3 +287,21 @@ class AuditSection(Section):
 
     every: Annotated[int, Field(ge=0)] = 0
     """Steps between comparisons of peers' with own gradient, each one more backward pass; 0: none."""
+
+
+class RuntimeSection(Section):
+    """Where the agents live; every key but the name is about `ray`."""
+
+    name: Literal["local", "ray"] = "local"
+    """`local` (all in one process) or `ray` (each in a process of its own, at the same time)."""
+    address: Annotated[str, Field(pattern=r"^[^/\s]+:\d{1,5}$")] | None = None
+    """`host:port` of a running Ray cluster; null starts one that only this machine can reach."""
+    on_failure: Literal["retry", "degrade", "stop"] = "retry"
+    """A process is lost: `retry` starts it again, `degrade` goes on without its agent, `stop` ends it all."""
+    start_seconds: Above0 = 300.0
+    """Longest until an agent's process has loaded its model."""
+    deadline_seconds: Above0 = 3600.0
+    """Longest that an agent may take for one thing, such as a step's samples; then it counts as lost."""
+
+
+RuntimeChoice = Annotated[RuntimeSection, BeforeValidator(named)]

@@ -30,6 +30,7 @@ PATTERNS = {
     "name": "1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit",
     "device": "auto, cpu, cuda or cuda:NUMBER",
     "path": "'module:function'",
+    "address": "'host:port'",
 }
 """In words what the keys with a pattern expect."""
 

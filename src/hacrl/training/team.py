@@ -143,7 +143,7 @@ def build_team(
         other = load_task(section)
         evaluation_tasks.append(_evaluation_task(recipe, other, make_rewarder(recipe, other)))
     names = sorted(agent.name for agent in recipe.agents)
-    runtime = LocalRuntime()
+    runtime = make_runtime(recipe)
     agents = runtime.load([_blueprint(recipe, name, method.critic) for name in names])
     return Team(
         recipe=recipe,
@@ -165,6 +165,19 @@ def build_team(
         ),
         runtime=runtime,
     )
+
+
+def make_runtime(recipe: Recipe) -> Runtime:
+    """Where the recipe wants its agents to live. Ray is imported only if it is asked for."""
+    section = recipe.runtime
+    if section.name == "local":
+        return LocalRuntime()
+    from hacrl.runtime.ray_runtime import RayRuntime
+    from hacrl.runtime.remote import Conduct, Resources
+
+    resources = {agent.name: Resources(**agent.resources.model_dump()) for agent in recipe.agents}
+    conduct = Conduct(**section.model_dump(exclude={"name", "address"}))
+    return RayRuntime(resources, conduct, section.address)
 
 
 def load_task(section: TaskSection) -> Task:

@@ -59,6 +59,7 @@ class StepRecord:
 def train_step(team: Team, step: int) -> StepRecord:
     """One step: sample, verify, share, and let every agent learn from everything it hears."""
     record, begun = StepRecord(step), time.perf_counter()
+    team.runtime.traffic()  # what was moved between steps is not this step's
     prompts = team.order.batch(step)  # 1. draw B prompts; freeze every policy as its old policy
     asked = team.method.assign(prompts, [member.name for member in team.active])
     record.fingerprints = team.each(lambda member: member.policy.fingerprint())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 from functools import cache
 
 import pytest
@@ -32,6 +33,15 @@ def test_a_response_is_preserved_exactly_and_contains_no_special_token(name: str
     ids = rendering(name).encode_response(text)
     assert rendering(name).decode_response(ids) == text
     assert not special_ids(name).intersection(ids)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_a_copy_in_another_process_writes_the_same_tokens(name: str) -> None:
+    copied = pickle.loads(pickle.dumps(rendering(name)))
+    for text in (*HARD_TEXTS, tokenizer(name).eos_token):
+        assert copied.encode_response(text) == rendering(name).encode_response(text)
+        prompt = Prompt("p", text)
+        assert copied.encode_prompt(prompt) == rendering(name).encode_prompt(prompt)
 
 
 @pytest.mark.parametrize("name", ["byte-level", "metaspace"])

@@ -23,6 +23,7 @@ from hacrl.config import (
     OptimiserSection,
     Recipe,
     RecipeError,
+    RuntimeSection,
     SamplingSection,
     UpdatesSection,
     load_recipe,
@@ -322,8 +323,16 @@ def test_what_only_looks_at_a_run_or_bounds_its_memory_may_change():
         updates__tokens_per_micro_batch=64,
         updates__gradient_checkpointing=False,
         agents__0__device="auto",
+        agents__0__resources={"cpus": 4},
+        runtime="local",
         reward__deadline_seconds=1,
     )
+
+
+def test_a_name_alone_chooses_the_runtime_and_an_agent_on_a_gpu_has_to_ask_for_it():
+    assert parse_recipe(changed(runtime="local"), ["runtime.name=ray"]).runtime == RuntimeSection(name="ray")
+    text = message(changed(agents__1__device="cuda"))
+    assert "agents.1.resources.gpus: expected more than 0 for cuda, got 0" in text
 
 
 def test_the_order_of_agents_does_not_matter():

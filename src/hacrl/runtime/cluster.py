@@ -1,0 +1,157 @@
+"""A Ray cluster: started here for one run, reachable from this machine alone, or one that is running already.
+
+Ray can run any code for whoever reaches it. So it asks for a token (Ray >= 2.52), and what is started here
+listens on the loopback interface only.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import logging
+import os
+import re
+import secrets
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from hacrl.runtime.base import RuntimeFailure
+
+OLDEST = (2, 52)
+"""The first Ray with token authentication."""
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""Ray's own way of asking for the loopback interface: "0" means no cluster of several machines."""
+FOLDER = "hacrl-ray-"
+"""Begins the names of the folders of clusters started here; the process's id follows."""
+_set_at_import: dict[str, str] = {}
+"""What Ray saw in the environment when it was imported here."""
+
+
+@contextmanager
+def open_cluster(address: str | None, cpus: int, seconds: float) -> Iterator[Any]:
+    """Connect to the cluster at `host:port`, or start one with so many CPUs; yields the ray module.
+
+    Everything that was started here is ended, and its files are removed.
+    """
+    settings: dict[str, Any] = {
+        "namespace": f"hacrl-{secrets.token_hex(8)}",  # names of other runs are not ours
+        "logging_level": logging.ERROR,
+        "log_to_driver": False,
+    }
+    folder: Path | None = None
+    if address is None:
+        folder = _make_folder()
+        settings |= {
+            "address": "local",
+            "num_cpus": cpus,
+            "include_dashboard": False,
+            "_temp_dir": str(folder),
+        }
+    else:
+        _knock(address, seconds)
+        settings["address"] = address
+    try:
+        with _environment(loopback=address is None):
+            ray = import_ray()
+            if ray.is_initialized():
+                raise RuntimeFailure("this process uses Ray already: end that with ray.shutdown() first")
+            try:
+                ray.init(**settings)
+            except (OSError, RuntimeError, ray.exceptions.RayError) as error:
+                where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
+                raise RuntimeFailure(f"cannot use {where}: {error}") from error
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def import_ray() -> Any:
+    """The ray package, or an error that names the extra to install."""
+    try:
+        import ray
+        import ray.experimental
+    except ImportError as error:
+        raise RuntimeFailure("runtime: ray needs the ray package: pip install 'hacrl[ray]'") from error
+    found = importlib.metadata.version("ray")
+    if tuple(map(int, found.split(".")[:2])) < OLDEST:
+        raise RuntimeFailure(f"ray {found} has no token authentication: install 2.52 or newer")
+    return ray
+
+
+@contextmanager
+def _environment(*, loopback: bool) -> Iterator[None]:
+    """Ray reads these when it is imported and started; nobody else is to inherit the token."""
+    ours = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
+    if loopback:
+        ours[LOOPBACK] = "0"
+    _refuse_early_import(ours)
+    if loopback:
+        ours["RAY_AUTH_TOKEN"] = _own_token()
+    before = {name: os.environ.get(name) for name in ours}
+    os.environ.update(ours)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@functools.cache
+def _own_token() -> str:
+    """One per process: Ray remembers the first it saw."""
+    return secrets.token_hex(32)
+
+
+def _refuse_early_import(needed: Mapping[str, str]) -> None:
+    """Ray keeps the settings it was imported with: it would start open to everybody."""
+    if "ray" not in sys.modules:
+        _set_at_import.update(needed)
+    for name in ("RAY_AUTH_MODE", LOOPBACK):
+        value = needed.get(name)
+        if value is not None and value not in (_set_at_import.get(name), os.environ.get(name)):
+            raise RuntimeFailure(
+                f"Ray was imported before hacrl could set it up: import it later, or set {name}={value} before"
+            )
+
+
+def _knock(address: str, seconds: float) -> None:
+    """Ray itself waits long for a head that is not there."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+    except OSError as error:
+        raise RuntimeFailure(
+            f"runtime.address {address}: nobody answers there ({error}). Start the head with "
+            "`ray start --head`, or check the address and the firewall"
+        ) from error
+
+
+def _make_folder() -> Path:
+    """A folder for the cluster's sockets and logs; those of killed processes are removed."""
+    parent = Path(tempfile.gettempdir())
+    for old in parent.glob(f"{FOLDER}*"):
+        if (match := re.match(rf"{FOLDER}(\d+)-", old.name)) and not _is_alive(int(match[1])):
+            shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
+
+
+def _is_alive(pid: int) -> bool:
+    with suppress(PermissionError):
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return False
+    return True

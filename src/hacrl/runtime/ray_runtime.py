@@ -1,0 +1,86 @@
+"""Each agent in a process of its own on a Ray cluster; the training loop stays here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, TypeVar
+
+from hacrl.agents.agent import Agent
+from hacrl.agents.blueprint import Blueprint
+from hacrl.runtime.base import AgentLost, Traffic
+from hacrl.runtime.cluster import open_cluster
+from hacrl.runtime.remote import Conduct, RemoteAgent, Resources
+
+T = TypeVar("T")
+
+
+class RayRuntime:
+    """Agents work at the same time, as far as the cluster has room for them."""
+
+    def __init__(
+        self, resources: Mapping[str, Resources], conduct: Conduct, address: str | None = None
+    ) -> None:
+        """Connect to the cluster at `host:port`, or start one on this machine with room for the agents."""
+        self._resources = resources
+        self._conduct = conduct
+        self._notices: list[str] = []
+        self._agents: list[RemoteAgent] = []
+        self._cluster = ExitStack()
+        cpus = math.ceil(sum(needed.cpus for needed in resources.values()))
+        self._ray: Any = self._cluster.enter_context(open_cluster(address, cpus, conduct.start_seconds))
+
+    def load(self, blueprints: Sequence[Blueprint]) -> list[Agent]:
+        """Start a process for every agent and load its model there."""
+        self._agents = [
+            RemoteAgent(
+                self._ray, blueprint, self._resources[blueprint.name], self._conduct, self._notices.append
+            )
+            for blueprint in blueprints
+        ]
+        outcomes = self.run({agent.name: agent.start for agent in self._agents})
+        for outcome in outcomes.values():
+            if isinstance(outcome, AgentLost):
+                self.close()
+                raise outcome  # nobody can go on without an agent that never was there
+        return list(self._agents)
+
+    def run(self, tasks: Mapping[str, Callable[[], T]]) -> dict[str, T | AgentLost]:
+        """All tasks at the same time, each in a thread that waits for its agent."""
+        with ThreadPoolExecutor(max_workers=max(1, len(tasks))) as threads:
+            futures = {name: threads.submit(partial(self._outcome, task)) for name, task in tasks.items()}
+            try:
+                return {name: future.result() for name, future in futures.items()}
+            except BaseException:  # one failure ends the run: nobody is to wait for the other agents
+                self._give_up("the run ends")
+                raise
+
+    def _outcome(self, task: Callable[[], T]) -> T | AgentLost:
+        try:
+            return task()
+        except AgentLost as lost:
+            if self._conduct.on_failure != "degrade":
+                raise
+            self._notices.append(f"{lost}. The others go on without it.")
+            return lost
+
+    def notices(self) -> list[str]:
+        """Restarts and losses since the last call."""
+        told, self._notices[:] = list(self._notices), []
+        return told
+
+    def traffic(self) -> dict[str, Traffic]:
+        """Bytes to and from every agent since the last call."""
+        return {agent.name: agent.traffic() for agent in self._agents}
+
+    def close(self) -> None:
+        """End the agents' processes and, if it was started here, the cluster."""
+        self._give_up("the run is over")
+        self._cluster.close()
+
+    def _give_up(self, reason: str) -> None:
+        for agent in self._agents:
+            agent.give_up(reason)

@@ -1,0 +1,272 @@
+"""An agent in a process of its own as the training loop sees it, and how it comes back when that is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors.torch import load, save
+from torch import Tensor
+
+from hacrl.agents.blueprint import Blueprint
+from hacrl.agents.engine import Row
+from hacrl.agents.errors import AgentError
+from hacrl.agents.learner import UpdateReport
+from hacrl.agents.settings import Sampling
+from hacrl.algorithm.batch import Objective
+from hacrl.runtime.agent_process import AgentProcess, Facts
+from hacrl.runtime.base import AgentLost, Traffic
+from hacrl.types import Encoder, MiniBatch, Prompt, Rollout
+
+OnFailure = Literal["retry", "degrade", "stop"]
+ATTEMPTS = 4
+"""Times one thing is asked of an agent before it is given up: what kills it may be the question itself."""
+
+
+@dataclass(frozen=True)
+class Conduct:
+    """How long an agent may take, and what happens when it is lost."""
+
+    on_failure: OnFailure = "retry"
+    start_seconds: float = 300.0
+    deadline_seconds: float = 3600.0
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one agent's process gets."""
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+
+
+class _Gone(Exception):
+    """The process ended or did not answer in time."""
+
+
+class RemoteAgent:
+    """`hacrl.agents.agent.Agent` in another process.
+
+    A lost process is replaced by a new one with the last state that passed through here, in which the updates
+    since then are made again. Agents do the same in every process, so that nothing shows it was replaced.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        blueprint: Blueprint,
+        resources: Resources,
+        conduct: Conduct,
+        notify: Callable[[str], None],
+    ) -> None:
+        self.name = blueprint.name
+        self._ray = ray
+        self._blueprint = blueprint
+        self._resources = resources
+        self._conduct = conduct
+        self._notify = notify
+        self._node = ray.get_runtime_context().get_node_id()
+        self._actor: Any = None
+        self._facts: Facts | None = None
+        self._pid: int | None = None
+        """Of the process, when it is on this machine."""
+        self._starts = 0
+        self._given_up: str | None = None
+        self._snapshot: bytes | None = None
+        self._since: list[tuple[Any, ...]] = []
+        """Arguments of the updates since the snapshot."""
+        self._moved: Counter[str] = Counter()
+
+    @property
+    def encoder(self) -> Encoder:
+        """A copy of the agent's own."""
+        return self._known.encoder
+
+    @property
+    def parameters(self) -> int:
+        """How many weights the model has."""
+        return self._known.parameters
+
+    @property
+    def context_length(self) -> int | None:
+        """Most tokens of a prompt and its response together."""
+        return self._known.context_length
+
+    @property
+    def _known(self) -> Facts:
+        assert self._facts is not None, "start() comes first"
+        return self._facts
+
+    def start(self) -> None:
+        """Make the process and load the model there."""
+        self._persistently("load", self._ensure)
+
+    def sample(self, prompts: Sequence[Prompt], samples: int, sampling: Sampling, seed: int) -> list[Rollout]:
+        """As `Policy.sample`."""
+        rollouts: list[Rollout] = self._call("sample", (prompts, samples, sampling, seed))
+        return rollouts
+
+    def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
+        """As `Policy.score`."""
+        scores: list[tuple[float, ...]] = self._call("score", (rows,))
+        return scores
+
+    def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
+        """As `Policy.judge`; without a critic there is nothing to ask."""
+        if self._blueprint.critic is None:
+            return tuple(mini_batches)
+        judged: tuple[MiniBatch, ...] = self._call("judge", (mini_batches,))
+        return judged
+
+    def update(
+        self, mini_batches: Sequence[MiniBatch], objective: Objective, done: int = 0
+    ) -> list[UpdateReport]:
+        """As `Policy.update`."""
+        arguments = (mini_batches, objective, done)
+        try:
+            reports: list[UpdateReport] = self._call("update", arguments)
+        except AgentError:
+            self._remember(arguments)  # it may have changed something before it failed
+            raise
+        self._remember(arguments)
+        return reports
+
+    def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
+        """As `Policy.gradient`."""
+        gradient: Tensor = self._call("gradient", (mini_batch, objective, update))
+        return gradient
+
+    def fingerprint(self) -> str:
+        """As `Policy.fingerprint`."""
+        return str(self._call("fingerprint", ()))
+
+    def save(self, directory: str | Path) -> None:
+        """As `Policy.save`; the directory has to be one that the agent's machine shares with ours."""
+        self._call("save", (str(Path(directory).absolute()),))
+
+    def state(self) -> dict[str, Tensor]:
+        """As `Policy.state`. What is returned is also what the agent would come back with."""
+        data: bytes = self._persistently("state", lambda: self._ask("state"))
+        self._keep(data)
+        return load(data)
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """As `Policy.load_state`."""
+        data = save(dict(state))
+        self._persistently("load_state", lambda: self._ask("load_state", data))
+        self._keep(data)
+
+    def traffic(self) -> Traffic:
+        """What was moved since the last call."""
+        moved, self._moved = self._moved, Counter()
+        return Traffic(rollouts=moved["sample"], rows=moved["update"])
+
+    def give_up(self, reason: str) -> None:
+        """End the process and start none again: whoever waits for an answer learns that there is none."""
+        self._given_up = reason
+        self._end()
+
+    def _keep(self, state: bytes) -> None:
+        if self._conduct.on_failure == "retry":
+            self._snapshot = state
+            self._since.clear()
+
+    def _remember(self, update: tuple[Any, ...]) -> None:
+        if self._conduct.on_failure == "retry":
+            self._since.append(update)
+
+    def _call(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        return self._persistently(method, lambda: self._ask("call", method, arguments))
+
+    def _persistently(self, doing: str, question: Callable[[], Any]) -> Any:
+        """The answer, from a new process if need be; `AgentLost` when the agent is given up."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self._ensure()
+                return question()
+            except _Gone as error:
+                reason = f"{error} (in {doing}, attempt {attempt} of {ATTEMPTS})"
+                self._end()
+            if self._given_up is not None:
+                raise AgentLost(self.name, self._given_up)
+            if self._conduct.on_failure != "retry":
+                break
+            self._notify(f"agent {self.name!r}: {reason}; it is started again and goes on where it was.")
+        self.give_up(reason)
+        raise AgentLost(self.name, reason)
+
+    def _ensure(self) -> None:
+        """A living process with the agent as it is now."""
+        if self._given_up is not None:
+            raise AgentLost(self.name, self._given_up)
+        if self._actor is not None:
+            return
+        options = {
+            "num_cpus": self._resources.cpus,
+            "num_gpus": self._resources.gpus,
+            "name": f"{self.name}-{self._starts}",
+            "max_restarts": 0,  # Ray would bring back an agent without what it has learned
+        }
+        self._starts += 1
+        self._actor = self._ray.remote(AgentProcess).options(**options).remote()
+        self._facts = facts = self._ask("load", self._blueprint, self._threads)
+        self._pid = facts.pid if facts.node == self._node else None
+        if self._snapshot is not None:
+            self._ask("load_state", self._snapshot)
+        for arguments in self._since:
+            with suppress(AgentError):  # it failed the first time too
+                self._ask("call", "update", arguments)
+
+    @property
+    def _threads(self) -> int:
+        """As many as the agent would have here, or one per CPU it has."""
+        return int(os.environ.get("OMP_NUM_THREADS") or max(1.0, self._resources.cpus))
+
+    def _ask(self, method: str, *arguments: Any) -> Any:
+        """One answer of the process there is; `_Gone` when there is none in time."""
+        ray, conduct = self._ray, self._conduct
+        seconds = conduct.start_seconds if method == "load" else conduct.deadline_seconds
+        try:
+            sent = [ray.put(argument) for argument in arguments]
+            answer = getattr(self._actor, method).remote(*sent)
+            value = ray.get(answer, timeout=seconds)
+        except ray.exceptions.RayTaskError as error:
+            raise error.cause from None  # what the agent itself says
+        except ray.exceptions.GetTimeoutError as error:
+            hint = self._shortage() if method == "load" else ""
+            raise _Gone(f"no answer within {seconds:g} s{hint}") from error
+        except (ray.exceptions.RayError, OSError) as error:
+            raise _Gone(f"its process is gone ({type(error).__name__})") from error
+        if method == "call":
+            self._count(arguments[0], {"sample": answer, "update": sent[1]})
+        return value
+
+    def _count(self, asked: str, objects: Mapping[str, Any]) -> None:
+        """Add the size of what matters of a call: the responses drawn, the rows to learn from."""
+        if asked in objects:
+            found = self._ray.experimental.get_object_locations([objects[asked]])
+            self._moved[asked] += found[objects[asked]]["object_size"]
+
+    def _shortage(self) -> str:
+        needed, free = self._resources, self._ray.available_resources()
+        return (
+            f": it needs {needed.cpus:g} CPUs and {needed.gpus:g} GPUs, free are {free.get('CPU', 0):g} and "
+            f"{free.get('GPU', 0):g}"
+        )
+
+    def _end(self) -> None:
+        """Kill the process, if there is one."""
+        actor, self._actor = self._actor, None
+        pid, self._pid = self._pid, None
+        if actor is not None:
+            with suppress(Exception):  # it may be dead, and the cluster with it
+                self._ray.kill(actor)
+        if pid is not None:
+            with suppress(ProcessLookupError):  # a stopped process does not hear Ray
+                os.kill(pid, signal.SIGKILL)

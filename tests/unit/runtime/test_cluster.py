@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hacrl.runtime import RuntimeFailure
+from hacrl.runtime.cluster import FOLDER, _environment, _make_folder, open_cluster
+
+
+def test_a_head_that_is_not_there_is_told_at_once():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    with (
+        pytest.raises(RuntimeFailure, match=f"runtime.address {address}: nobody answers"),
+        open_cluster(address, 1, 5.0),
+    ):
+        pytest.fail("connected")
+
+
+def test_the_token_is_gone_from_the_environment_when_ray_has_read_it(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    with _environment(loopback=True):
+        assert os.environ["RAY_AUTH_MODE"] == "token"
+        assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+    assert os.environ["RAY_AUTH_MODE"] == "disabled"
+    assert "RAY_AUTH_TOKEN" not in os.environ
+
+
+def test_folders_of_dead_processes_are_removed_and_those_of_the_living_stay(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ended = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+    )
+    dead, living = (tmp_path / f"{FOLDER}{int(pid)}-x" for pid in (ended.stdout, os.getppid()))
+    other = tmp_path / "something-else"
+    for folder in (dead, living, other):
+        folder.mkdir()
+    made = _make_folder()
+    assert sorted(tmp_path.iterdir()) == sorted([living, other, made])
+    assert made.stat().st_mode & 0o077 == 0
+
+
+def test_training_without_ray_does_not_import_it():
+    code = "import sys, hacrl.training.trainer, hacrl.cli.app; sys.exit('ray' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=Path.cwd())
