@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hacrl.evaluate import MEASURES
+from hacrl.evaluate import MEASURES, measure_name
 from hacrl.training.team import Member, Team
 
 CARD = "README.md"
@@ -91,7 +91,8 @@ def _results(measured: dict[str, Any]) -> list[str]:
         for measure in MEASURES:
             if after[measure] is not None:
                 shown = [_interval(values[measure]) if values else "-" for values in (before, after)]
-                lines.append(f"| {task} | {measure} | {' | '.join(shown)} | {after[measure]['problems']} |")
+                name = measure_name(measure, after["samples"])
+                lines.append(f"| {task} | {name} | {' | '.join(shown)} | {after[measure]['problems']} |")
     return lines
 
 
