@@ -123,7 +123,7 @@ def _refuse_early_import(needed: Mapping[str, str]) -> None:
         value = needed.get(name)
         if value is not None and value not in (_set_at_import.get(name), os.environ.get(name)):
             raise RuntimeFailure(
-                f"Ray was imported before hacrl could set it up: import it later, or set {name}={value} before"
+                f"Ray was imported before hacrl could set it up: import it later, or set {name}={value} first"
             )
 
 
