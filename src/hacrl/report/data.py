@@ -26,6 +26,8 @@ def _run(path: Path, name: str, baseline: Path | None) -> dict[str, Any]:
     alone = baseline or find_baseline(run)
     curves = columns(run.metrics)
     results = outcomes(run.summary)
+    ratios = ratio_data(path)
+    windowed = bool(ratios and ratios["window"])
     return {
         "name": name,
         "recipe": run.recipe,
@@ -39,10 +41,10 @@ def _run(path: Path, name: str, baseline: Path | None) -> dict[str, Any]:
         "outcomes": results,
         "seconds": run.summary["seconds"] if run.summary else None,
         "baseline": baseline_data(alone, run) if alone else None,
-        "ratios": ratio_data(path),
+        "ratios": ratios,
         "responses": response_data(run),
         "warnings": run.warnings,
-        "findings": [*losses(results), *findings(run.agents, curves["series"])],
+        "findings": [*losses(results), *findings(run.agents, curves["series"], windowed=windowed)],
     }
 
 

@@ -21,9 +21,9 @@ Finding = dict[str, str]
 _PAIR = re.compile(r"cross/(.+)->(.+)/inside")
 
 
-def findings(agents: Sequence[str], series: Mapping[str, Column]) -> list[Finding]:
-    """Findings about the last steps of a run, from its metrics alone."""
-    found = [*_pairs(series)]
+def findings(agents: Sequence[str], series: Mapping[str, Column], *, windowed: bool) -> list[Finding]:
+    """Findings about the last steps of a run, from its metrics; `windowed`: peers have to be inside a window."""
+    found = [*_pairs(series)] if windowed else []
     for agent in agents:
         for metric, holds, title, text in _AGENT:
             value = _lately(series.get(f"agent/{agent}/{metric}", []))

@@ -15,7 +15,7 @@ WELL = {
 
 
 def test_a_healthy_run_has_none() -> None:
-    assert findings(["a", "b"], WELL) == []
+    assert findings(["a", "b"], WELL, windowed=True) == []
 
 
 def test_each_sign_is_found_in_the_last_steps() -> None:
@@ -26,10 +26,14 @@ def test_each_sign_is_found_in_the_last_steps() -> None:
         ("agent/a/unscored", [0] * 2 + [2] * 10, "could not be scored"),
         ("cross/b->a/inside", [0.9] * 2 + [0.01] * 10, "a hardly learns from b (1.0%)"),
     ):
-        found = findings(["a", "b"], {**WELL, key: column})
+        found = findings(["a", "b"], {**WELL, key: column}, windowed=True)
         assert len(found) == 1
         assert word in found[0]["title"]
         assert len(found[0]["text"]) > 60
+
+
+def test_without_a_window_none_is_closed() -> None:
+    assert findings(["a", "b"], {**WELL, "cross/b->a/inside": [0.0] * 12}, windowed=False) == []
 
 
 def test_a_loss_counts_when_the_intervals_part() -> None:

@@ -3,12 +3,14 @@
 const pairColumn = (run, source, learner, key) => run.series[`cross/${source}->${learner}/${key}`];
 const pairsOf = (run, learner) => run.agents.filter((source) => source !== learner && run.series[`cross/${source}->${learner}/omega`]);
 const shares = (run) => run.agents.some((learner) => pairsOf(run, learner).length);
+// Only some methods have a window; the shares inside and outside it mean nothing for the others.
+const hasWindow = (run) => Boolean(run.ratios?.window);
 const ALONE = "Nothing is shared in this run: every agent learns from its own answers alone.";
 
 const MATRIX = {
   inside: {
     name: "accepted share", text: "Share of the source's answers whose ratio lies inside the learner's window at the update that sees them. Only these give a gradient.",
-    steps: (run) => run.steps, column: (run, source, learner) => pairColumn(run, source, learner, "inside"), format: percent, low: 0, high: 1,
+    steps: (run) => run.steps, column: (run, source, learner) => (hasWindow(run) ? pairColumn(run, source, learner, "inside") : null), format: percent, low: 0, high: 1,
   },
   pull: {
     name: "effective weight", text: "Share of the learner's gradient signal (the sum of |weight × advantage|) that comes from the source's answers; each row adds up to 100%.",
@@ -30,10 +32,10 @@ function matrixSection(run, index) {
   const available = Object.entries(MATRIX).filter(([, measure]) => run.agents.some((k) => run.agents.some((j) => measure.column(run, j, k)?.some(isNumber))));
   const steps = run.steps.filter((step) => step > 0);
   const text = (place) => (place === 0 ? "all steps" : `step ${steps[place - 1]}`);
-  const plot = redrawn(() => teachingMatrix(run, MATRIX[chosen(measureKey, "inside")] ?? MATRIX.inside, Number(chosen(stepKey, 0)) ? steps[Number(chosen(stepKey, 0)) - 1] : null));
+  const plot = redrawn(() => teachingMatrix(run, MATRIX[chosen(measureKey, available[0][0])], Number(chosen(stepKey, 0)) ? steps[Number(chosen(stepKey, 0)) - 1] : null));
   plot.again();
   return [
-    el("div", { class: "controls" }, pick("Show", measureKey, available.map(([key, measure]) => [key, measure.name]), "inside", plot.again),
+    el("div", { class: "controls" }, pick("Show", measureKey, available.map(([key, measure]) => [key, measure.name]), available[0][0], plot.again),
       slide("When", stepKey, { min: 0, max: steps.length, otherwise: 0, text }, plot.again)),
     plot.node,
   ];
@@ -102,7 +104,7 @@ function windowSection(run, index) {
 function windowNote(run) {
   const bounds = run.ratios?.window;
   if (!run.ratios) return note("This run kept no lessons (logging.trajectories is off, or an older version wrote it): there are no histograms.");
-  if (!bounds) return note("The method has no window for peers' answers; shares are those of the default window.");
+  if (!bounds) return note("The method has no window for peers' answers.");
   return note(`A peer's answer teaches while its ratio is inside the window. Its lower end rises with every update of a step: here from ${short(bounds[0])} (light band) to ${short(bounds[1])} (dark band). Answers with advantage 0 are not counted.`);
 }
 
@@ -110,7 +112,7 @@ function learnerWindow(run, index, learner) {
   const sources = pairsOf(run, learner);
   return el("section", { class: "learner" }, el("h3", {}, agentName(run, learner), " learns from"),
     run.ratios ? panels(sources.map((source) => ratioHistogram(run, index, source, learner))) : null,
-    panels(sources.map((source) => shareChart(run, source, learner))),
+    hasWindow(run) ? panels(sources.map((source) => shareChart(run, source, learner))) : null,
     panels(lineChart({
       title: "Effective sample size", subtitle: "answers per step each source is worth", steps: run.steps, floor: 0,
       series: sources.map((source) => ({ name: source, values: pairColumn(run, source, learner, "effective_sample_size"), ...agentStyle(run, source) })),
