@@ -71,6 +71,26 @@ def test_a_peers_row_is_in_the_learners_tokens_without_eos() -> None:
     assert (row.advantage, row.omega) == (110.0, 2.5)
 
 
+def test_a_peer_with_the_same_tokens_gives_its_log_prob_of_each() -> None:
+    ids = ENCODER.encode_response("1+2")
+    peer = trajectory("b", token_ids=(*ids, 2), token_logps=(-0.5, -1.0, -1.5, -3.0), text="1+2")
+    ((row,),) = batch_for("a", [peer], "ab").mini_batches
+    assert (row.source_logps, row.source_mean_logp) == ((-0.5, -1.0, -1.5), -1.0)
+    ((row,),) = batch_for("a", [peer], "ab", complete=True).mini_batches
+    assert row.source_logps == (-0.5, -1.0, -1.5, -3.0)
+    finer = replace(peer, token_ids=(ids[0], 900, 901, 2))
+    ((row,),) = batch_for("a", [finer], "ab").mini_batches
+    assert row.source_logps == ()
+
+
+def test_with_a_number_of_updates_prompts_keep_their_order_whoever_answered_them() -> None:
+    step = [t for t in full_step("ab") if t.source == "b" or t.prompt_id in ("p1", "p3")]
+    batch = batch_for("b", step, "ab", updates=2)
+    prompts = [[(row.prompt_id, row.source) for row in mini_batch] for mini_batch in batch.mini_batches]
+    assert prompts[0] == [("p0", "b"), ("p0", "b"), ("p1", "a"), ("p1", "a"), ("p1", "b"), ("p1", "b")]
+    assert prompts[1] == [("p2", "b"), ("p2", "b"), ("p3", "a"), ("p3", "a"), ("p3", "b"), ("p3", "b")]
+
+
 def test_the_length_normalisation_reaches_peers_rows_only() -> None:
     wide = [trajectory(name, "p0", token_ids=(9, 2), token_logps=(-1.0, -2.0), text="123") for name in "ab"]
     own, peer = batch_for("a", wide, "ab", BatchSettings(length_norm="learner")).mini_batches

@@ -1,0 +1,37 @@
+"""One-way: everybody imitates the strongest agent, which learns alone."""
+
+import torch
+
+from hacrl.algorithm import ImitationObjective
+from hacrl.methods import gspo, sft_strongest
+from hacrl.methods.choices import strongest
+from helpers_methods import ANSWERS, texts, view
+
+
+def test_the_strongest_agents_distinct_verified_texts_are_imitated():
+    seen = view("a")
+    own, imitated = sft_strongest().lessons(seen)
+    assert own.advantages.equal(gspo().lessons(seen)[0].advantages)
+    assert texts(seen, imitated.mask) == [("b", "p0", "7"), ("b", "p1", "5")]
+    # Two prompts with one text of two tokens each: every token counts a half.
+    assert imitated.advantages[imitated.mask].tolist() == [0.5, 0.5]
+    assert imitated.objective == ImitationObjective()
+    assert (imitated.updates, imitated.complete) == (2, True)
+
+
+def test_the_strongest_agent_learns_alone():
+    (lesson,) = sft_strongest().lessons(view("b"))
+    assert lesson.mask.equal(view("b").own)
+
+
+def test_strength_is_omegas_and_only_of_agents_that_are_heard():
+    everybody = {**ANSWERS, "c": ANSWERS["a"]}
+    seen = view("a", agents="cab", answers=everybody)
+    assert seen.table.agents[strongest(seen)] == "b"
+    seen.table.mask[2] = False  # b is not heard: a and c are equals, a comes first by name
+    assert seen.table.agents[strongest(seen)] == "a"
+    # Beyond the clamp of omega several agents look equally strong to a weak learner: the others tell.
+    clamped = torch.tensor([[1.0, 0.1, 0.1], [10.0, 1.0, 0.5], [10.0, 2.0, 1.0]], dtype=torch.float64)
+    seen = view("a", agents="abc", answers=everybody)
+    object.__setattr__(seen, "omega", clamped)
+    assert seen.table.agents[strongest(seen)] == "c"
