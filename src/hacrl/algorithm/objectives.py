@@ -63,7 +63,7 @@ class GspoObjective:
 
 @dataclass(frozen=True)
 class GrpoObjective:
-    """`grpo_loss`; own responses only, because it compares token by token."""
+    """`grpo_loss`; own responses, or peers' that the learner has scored: it compares token by token."""
 
     clip_low: float = 0.2
     clip_high: float = 0.28

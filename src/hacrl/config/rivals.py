@@ -87,3 +87,7 @@ class OneWaySection(MethodSection):
 
     name: Literal["sft_strongest", "opd"]
     """`sft_strongest` (its verified responses are imitated) or `opd` (it judges own responses by token)."""
+
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """As many on the teacher's as other methods make on all peers' responses, even if few are heard."""
+        return mini_batches * (agents if peers else 1)

@@ -1,5 +1,8 @@
 """What all rivals have in common: alone they are GSPO, and they work for any number of agents."""
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -7,6 +10,7 @@ from hacrl import methods
 from hacrl.agents.learner import source_data
 from hacrl.agents.rendering import Rendering
 from hacrl.config import parse_recipe
+from hacrl.config.method import METHODS
 from hacrl.exchange import Learner, build_batches
 from hacrl.types import Prompt
 from helpers_exchange import char_level
@@ -80,3 +84,9 @@ def test_updates_of_a_step(name, updates):
     assert recipe.updates_per_step("a") == updates
     alone = parse_recipe({"agents": agents[:1], "task": "digits", "method": name})
     assert alone.updates_per_step("a") == 2
+
+
+def test_every_method_is_in_the_table_of_methods():
+    page = (Path(__file__).parents[3] / "docs" / "methods.md").read_text()
+    first_cells = " ".join(line.split("|")[1] for line in page.splitlines() if line.startswith("| `"))
+    assert set(re.findall(r"`(\w+)`", first_cells)) == set(METHODS)
