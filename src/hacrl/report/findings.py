@@ -22,7 +22,7 @@ _PAIR = re.compile(r"cross/(.+)->(.+)/inside")
 
 
 def findings(agents: Sequence[str], series: Mapping[str, Column], *, windowed: bool) -> list[Finding]:
-    """Findings about the last steps of a run, from its metrics; `windowed`: peers have to be inside a window."""
+    """Findings about the last steps of a run, from its metrics; `windowed`: its method has a window."""
     found = [*_pairs(series)] if windowed else []
     for agent in agents:
         for metric, holds, title, text in _AGENT:

@@ -43,15 +43,17 @@ def response_data(run: RunFiles) -> dict[str, Any] | None:
     texts decide what is shown.
     """
     files = _trajectory_files(run.path)
+    if not files:
+        return None
     for most in (MOST_STEPS, 12, 6, 3, FEWEST_STEPS):
         steps = spread(list(files), most)
         if most > FEWEST_STEPS and sum(files[step].stat().st_size for step in steps) > MOST_READ:
             continue
         by_step = {step: _by_prompt(files[step], files[step].stat().st_mtime_ns, step) for step in steps}
         number = _fitting(list(by_step.values()), learners=len(run.agents))
-        if number or most == FEWEST_STEPS:
-            return _packed(run, by_step, max(1, number), len(files)) if files else None
-    return None
+        if number:
+            break
+    return _packed(run, by_step, max(1, number), len(files))
 
 
 def _trajectory_files(run: Path) -> dict[int, Path]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 from hacrl.report.data import report_data
 from hacrl.report.files import state_of
 from hacrl.report.page import embedded, render
+from hacrl.storage.files import StorageError
 
 LOOPBACK = "127.0.0.1"
 
@@ -28,13 +30,14 @@ class LiveRuns:
         self._data = report_data(runs, baseline)
 
     def now(self) -> tuple[str, dict[str, Any]]:
-        """The data and a tag that changes with it."""
+        """The data and a tag that changes with it; while a run cannot be read, what was read before."""
         with self._lock:
             states = "/".join(state_of(run) for run in self._runs)
             tag = f'"{hashlib.sha256(states.encode()).hexdigest()[:24]}"'
             if tag != self._tag:
-                self._data = report_data(self._runs, self._baseline)
-                self._tag = tag
+                with suppress(ValueError, OSError, StorageError):  # a file is being replaced: next time
+                    self._data = report_data(self._runs, self._baseline)
+                    self._tag = tag
             return self._tag, self._data
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from hacrl.report.series import rounded
 
 MEASURES = ("greedy", "mean_at_k", "pass_at_k")
+"""Those of `hacrl.evaluate`, which takes seconds to import: it brings the models along."""
 COSTS = ("rollouts", "generated_tokens", "trained_tokens", "updates")
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from hacrl import evaluate
+from hacrl.report import summary as report_summary
 from hacrl.report import write_report
 from helpers_report import NAMES, lines, page_data
 
@@ -33,6 +35,10 @@ def same_curves(shown: dict[str, Any], metrics: list[dict[str, Any]], some: str 
             assert value == (pytest.approx(line[key], rel=1e-5) if key in line else None), key
             compared += 1
     return compared
+
+
+def test_measures_are_those_of_evaluations() -> None:
+    assert report_summary.MEASURES == evaluate.MEASURES
 
 
 def test_curves_are_the_metrics(shown: dict[str, Any], finished: Path) -> None:

@@ -61,6 +61,15 @@ def test_data_is_sent_again_only_when_a_run_has_gone_on(visitor: Visitor, copy: 
     assert (changed.status, run["step"], run["series"]["agent/ann/accuracy"][-1]) == (200, 7, 0.125)
 
 
+def test_a_run_that_cannot_be_read_for_a_moment_stays_on_the_page(visitor: Visitor, copy: Path) -> None:
+    _, before = visitor.get("/data.json")
+    (copy / "config.json").rename(copy / "aside.json")
+    response, during = visitor.get("/data.json")
+    assert (response.status, during) == (200, before)
+    (copy / "aside.json").rename(copy / "config.json")
+    assert visitor.get("/data.json")[1] == before
+
+
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "evil.example:80", "127.0.0.1:1"])
 def test_other_names_for_this_machine_are_refused(visitor: Visitor, host: str) -> None:
     """A page of another site whose name was made to point here must not read the data."""

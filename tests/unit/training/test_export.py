@@ -1,0 +1,29 @@
+"""Model cards: how the agent was trained, with whom, and what was measured."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from helpers_train import make_agent, recipe, run
+
+
+@pytest.mark.parametrize("method", ["hacpo", "gspo"])
+def test_the_card_says_what_the_run_did(tmp_path: Path, method: str) -> None:
+    agents = {name: make_agent(tmp_path / name, seed) for seed, name in enumerate(("ann", "bob"))}
+    run(recipe(agents, steps=2, method=method, evaluation={"prompts": 6, "samples": 2}), tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())["agents"]["ann"]
+    card = (tmp_path / "run" / "agents" / "ann" / "README.md").read_text()
+    assert f"from `{tmp_path / 'ann'}` on the task `digits` with the method `{method}`" in card
+    peers = f"its own answers and those of bob (`{tmp_path / 'bob'}`)"
+    assert ("learned from: " + (peers if method == "hacpo" else "its own answers alone")) in card
+    assert "2 steps of 4 prompts, 4 answers each at temperature 1, at most 6 tokens, seed 0" in card
+    assert f"{summary['rollouts']:,} rollouts" in card
+    for measure, name in (("greedy", "greedy"), ("mean_at_k", "mean@2"), ("pass_at_k", "pass@2")):
+        before, after = (summary[moment]["digits"][measure] for moment in ("before", "after"))
+        shown = [
+            f"{share['mean']:.3f} [{share['low']:.3f}, {share['high']:.3f}]" for share in (before, after)
+        ]
+        assert f"| digits | {name} | {shown[0]} | {shown[1]} | 6 |" in card
