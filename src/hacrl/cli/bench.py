@@ -25,7 +25,7 @@ def bench(
     ] = 0.07,
     max_new: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 32,
     replay: Annotated[bool, typer.Option("--replay", help="Both sides train on the same answers.")] = False,
-    repeats: Annotated[int, typer.Option(min=1, help="Measured rounds of --peer.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Measured rounds of --peer and --runtime.")] = 5,
     scaling: Annotated[
         bool, typer.Option("--scaling", help="How cost grows; two agents on two cores.")
     ] = False,
@@ -33,6 +33,9 @@ def bench(
         bool, typer.Option("--steps", help="Where a training step's time goes; what saving costs.")
     ] = False,
     verifiers: Annotated[bool, typer.Option("--verifiers", help="Answers checked per second.")] = False,
+    runtime: Annotated[
+        bool, typer.Option("--runtime", help="Steps per hour in one process and on a local Ray.")
+    ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this file (not --verifiers).")
@@ -41,9 +44,10 @@ def bench(
     """Measure speed on this machine. Fails only if both sides of --peer do not compute the same."""
     from hacrl.bench.tables import print_tables
 
-    if [bool(peer), scaling, steps, verifiers].count(True) != 1:
+    if [bool(peer), scaling, steps, verifiers, runtime].count(True) != 1:
         typer.echo(
-            "error: choose one thing to measure: --peer trl, --scaling, --steps or --verifiers", err=True
+            "error: choose one thing to measure: --peer trl, --scaling, --steps, --runtime or --verifiers",
+            err=True,
         )
         raise typer.Exit(2)
     with user_errors():
@@ -63,6 +67,12 @@ def bench(
             costs = measure_steps(_progress)
             print_tables(step_tables(costs), markdown=markdown)
             _write(json_file, costs)
+        elif runtime:
+            from hacrl.bench.runtimes import measure_runtimes, runtime_tables
+
+            paces = measure_runtimes(_progress, repeats)
+            print_tables(runtime_tables(paces), markdown=markdown)
+            _write(json_file, paces)
         else:
             _check_choice("--peer", peer, ("trl",))
             work = _workload(size, arch, eos_hazard, max_new, replay)

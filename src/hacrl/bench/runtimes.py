@@ -1,0 +1,131 @@
+"""What a process for every agent brings and costs: the same steps with both runtimes, in turns."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hacrl.agents.loading import no_progress_bar
+from hacrl.bench.peer.result import Spread
+from hacrl.bench.peer.workload import SIZES, Workload, make_model, make_prompts, make_tokenizer, reward
+from hacrl.bench.tables import Table
+from hacrl.config import parse_recipe
+from hacrl.tasks import Task
+from hacrl.training.team import Team, build_team
+from hacrl.training.train import train_step
+
+WORK = Workload(SIZES["M"], eos_hazard=0.0)
+"""Answers of full length, so that all steps and agents have the same work."""
+RUNTIMES = ("local", "ray")
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Steps per hour of both runtimes, and the ratio of Ray's to the local one's within each round."""
+
+    agents: int
+    local: Spread
+    ray: Spread
+    gain: Spread
+    bytes_per_drawn_token: float
+    bytes_per_taught_token: float
+
+
+@dataclass(frozen=True)
+class Paces:
+    """One agent alone, where Ray is only overhead; and two, which can work at the same time."""
+
+    alone: Pace
+    together: Pace
+
+
+def measure_runtimes(progress: Callable[[str], None], repeats: int = 5) -> Paces:
+    """Agents of size M, 16 prompts x 8 samples, 32 new tokens."""
+    with tempfile.TemporaryDirectory() as folder:
+        models = [_save_agent(Path(folder) / f"agent-{seed}", seed) for seed in range(2)]
+        return Paces(*(_pace(models[:count], repeats, progress) for count in (1, 2)))
+
+
+def _pace(models: Sequence[Path], repeats: int, progress: Callable[[str], None]) -> Pace:
+    with ExitStack() as closing:
+        teams = {}
+        for runtime in RUNTIMES:
+            progress(f"{len(models)} agents, {runtime}: loading")
+            teams[runtime] = _team(models, runtime)
+            closing.callback(teams[runtime].close)
+        hours: dict[str, list[float]] = {runtime: [] for runtime in RUNTIMES}
+        for step in range(1, repeats + 2):
+            progress(f"{len(models)} agents: round {step - 1} of {repeats}")
+            records = {runtime: train_step(team, step) for runtime, team in teams.items()}
+            if step > 1:  # the first warms up
+                for runtime, record in records.items():
+                    hours[runtime].append(3600 / record.elapsed)
+        _check_equal(teams)
+    record, (moved, *_) = records["ray"], records["ray"].traffic.values()
+    drawn = len(record.trajectories) * WORK.max_new // len(models)
+    return Pace(
+        agents=len(models),
+        local=Spread.of(hours["local"]),
+        ray=Spread.of(hours["ray"]),
+        gain=Spread.of([ray / local for ray, local in zip(hours["ray"], hours["local"], strict=True)]),
+        bytes_per_drawn_token=moved.rollouts / drawn,
+        bytes_per_taught_token=moved.rows / (drawn * len(models)),
+    )
+
+
+def _check_equal(teams: dict[str, Team]) -> None:
+    local, ray = ([member.policy.fingerprint() for member in team.members] for team in teams.values())
+    if local != ray:
+        raise RuntimeError(f"the runtimes do not compute the same: weights {local} and {ray}")
+
+
+def runtime_tables(paces: Paces) -> list[Table]:
+    """Steps per hour side by side, and what was moved."""
+    rows = [
+        (
+            f"{pace.agents} agent{'s' if pace.agents > 1 else ''}",
+            f"{pace.local.median:,.0f}",
+            f"{pace.ray.median:,.0f}",
+            f"{pace.gain.median:.2f} ({pace.gain.low:.2f} to {pace.gain.high:.2f})",
+            f"{pace.bytes_per_drawn_token:.1f}",
+            f"{pace.bytes_per_taught_token:.1f}",
+        )
+        for pace in (paces.alone, paces.together)
+    ]
+    header = ("", "local", "ray", "ray / local", "bytes per drawn token", "bytes per taught token")
+    title = (
+        "Steps per hour, agents of size M, 16 prompts x 8 samples, 32 new tokens; equal weights afterwards"
+    )
+    return [Table(title, header, rows)]
+
+
+def _team(models: Sequence[Path], runtime: str) -> Team:
+    recipe = parse_recipe(
+        {
+            "agents": [{"name": path.name, "model": str(path)} for path in models],
+            "task": "words",
+            "method": {"name": "hacpo", "delta": 0.8},
+            "prompts_per_step": WORK.prompts,
+            "samples_per_prompt": WORK.samples,
+            "sampling": {"max_new_tokens": WORK.max_new},
+            "optimiser": {"learning_rate": WORK.learning_rate, "kl": 0.0},
+            "runtime": runtime,
+        }
+    )
+    prompts = make_prompts(WORK)
+    return build_team(recipe, task=Task("words", prompts, prompts[:1], "exact"), reward_funcs=[_rewards])
+
+
+def _rewards(completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float]:
+    return [reward(ids) for ids in completion_ids]
+
+
+def _save_agent(directory: Path, seed: int) -> Path:
+    with no_progress_bar():
+        make_model(replace(WORK, seed=seed)).save_pretrained(directory)
+    make_tokenizer(WORK.size).save_pretrained(directory)
+    return directory
