@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hacrl.algorithm import GspoObjective
 from hacrl.exchange import Lesson
 from hacrl.methods.alone import own_lesson
-from hacrl.methods.base import Method, View
+from hacrl.methods.base import View
+from hacrl.methods.divided import Divided
 from hacrl.methods.pooled import distinct, pool_lesson
-from hacrl.types import Prompt
 
 
 @dataclass(frozen=True)
-class Commons(Method):
+class Commons(Divided):
     """GSPO on own answers, then everybody's distinct verified answers imitated, own ones included.
 
     A peer's success is news where the learner has not tried: so no two agents answer the same prompt.
@@ -22,18 +21,6 @@ class Commons(Method):
 
     objective: GspoObjective
     name: str = "commons"
-
-    def prompts_drawn(self, prompts_per_step: int, agents: int) -> int:
-        """Every agent has its own."""
-        return prompts_per_step * agents
-
-    def assign(self, prompts: Sequence[Prompt], agents: Sequence[str]) -> dict[str, list[Prompt]]:
-        """Equal shares; the prompts of a step are in random order."""
-        share = len(prompts) // len(agents)
-        return {
-            agent: list(prompts[place * share : (place + 1) * share])
-            for place, agent in enumerate(sorted(agents))
-        }
 
     def lessons(self, view: View) -> list[Lesson]:
         """Own answers, then the pool; an agent without peers has GSPO alone."""
