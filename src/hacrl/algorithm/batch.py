@@ -15,7 +15,7 @@ class SourceData:
     source_mean_logp: Tensor
     """[s] mean log-prob under the source's old policy."""
     source_logps: Tensor
-    """[s, t] per-token log-probs under the old policy; 0 where unknown (text that a peer cuts differently) or padded."""
+    """[s, t] per-token log-probs under the old policy; 0 where unknown (other tokens) or padded."""
     advantage: Tensor
     """[s]"""
     own: Tensor
