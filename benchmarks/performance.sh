@@ -23,6 +23,7 @@ measure --peer trl --size S --arch llama
 measure --peer trl --size M --replay
 measure --scaling
 measure --steps
+measure --runtime
 measure --verifiers
 
 { awk -v marker="$marker" '{ print } $0 == marker { exit }' "$page"; cat "$tables"; } >"$page.new"

@@ -41,11 +41,14 @@ class RayRuntime:
             )
             for blueprint in blueprints
         ]
-        outcomes = self.run({agent.name: agent.start for agent in self._agents})
-        for outcome in outcomes.values():
-            if isinstance(outcome, AgentLost):
-                self.close()
-                raise outcome  # nobody can go on without an agent that never was there
+        try:
+            outcomes = self.run({agent.name: agent.start for agent in self._agents})
+            for outcome in outcomes.values():
+                if isinstance(outcome, AgentLost):
+                    raise outcome  # nobody can go on without an agent that never was there
+        except BaseException:
+            self.close()
+            raise
         return list(self._agents)
 
     def run(self, tasks: Mapping[str, Callable[[], T]]) -> dict[str, T | AgentLost]:
