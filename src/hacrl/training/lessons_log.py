@@ -20,7 +20,7 @@ from hacrl.algorithm.batch import Objective
 from hacrl.algorithm.ratio import LOG_RATIO_BOUND, window_lower
 from hacrl.storage.files import append_jsonl, make_directory, truncate_jsonl, write_atomic
 from hacrl.storage.rundir import RunDirectory
-from hacrl.training.team import Team
+from hacrl.training.alignment import numbered_updates
 from hacrl.training.train import StepRecord
 from hacrl.types import MiniBatch, Prompt, TrainingRow
 
@@ -28,10 +28,9 @@ CPU = torch.device("cpu")
 Window = tuple[float, float]
 
 
-def write_lessons(run: RunDirectory, team: Team, record: StepRecord) -> None:
+def write_lessons(run: RunDirectory, record: StepRecord) -> None:
     """Write all of a step's lessons at once: the file is there completely or not at all."""
-    asked = {trajectory.prompt_id for trajectory in record.trajectories}
-    prompts = {prompt.id: _prompt(prompt) for prompt in team.task.train if prompt.id in asked}
+    prompts = {prompt.id: _prompt(prompt) for prompt in record.prompts}
     lines = [{"prompts": prompts}, *_lessons(record)]
     make_directory(run.lessons)
     path = run.lessons / f"step_{record.step:06d}.jsonl"
@@ -81,12 +80,8 @@ def _prompt(prompt: Prompt) -> dict[str, Any]:
 def _lessons(record: StepRecord) -> Iterator[dict[str, Any]]:
     """A line for every update that was made, in order."""
     for learner, reports in record.reports.items():
-        updates = [
-            (exercise.objective, mini_batch)
-            for exercise in record.batches[learner].exercises
-            for mini_batch in exercise.mini_batches
-        ]
-        for update, (report, (objective, rows)) in enumerate(zip(reports, updates, strict=False)):
+        updates = numbered_updates(record.batches[learner])
+        for report, (update, objective, rows) in zip(reports, updates, strict=False):
             yield {
                 "learner": learner,
                 "update": update,

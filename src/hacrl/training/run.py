@@ -140,7 +140,7 @@ class Run:
                 self.progress.after = evaluations
         if recipe.logging.trajectories:
             write_step(self.directory.path, record.step, record.trajectories)
-            write_lessons(self.directory, self.team, record)
+            write_lessons(self.directory, record)
         messages = [*self.team.runtime.notices(), *self._alerts.observe(self.team, record, metrics)]
         write_warnings(self.directory, record.step, messages)
         for message in messages:

@@ -41,6 +41,9 @@ def step_metrics(team: Team, record: StepRecord) -> dict[str, float]:
             values[f"{prefix}/left_out/{cause}"] = count
         values[f"{prefix}/capability"] = float(team.capability.estimates[team.names.index(member.name)])
         values |= _baseline_bias(team, record, member.name)
+        if team.method.critic is not None:
+            losses = [report.value_loss for report in record.reports[member.name]]
+            values[f"{prefix}/value_loss"] = _mean(losses)
     values.update(_cross(team, record))
     for cause, count in record.rejected.items():
         values[f"rejected/{cause}"] = count

@@ -28,6 +28,7 @@ class StepRecord:
     step: int
     trajectories: tuple[Trajectory, ...] = ()
     omega: Tensor = field(default_factory=lambda: torch.ones(0, 0))
+    prompts: tuple[Prompt, ...] = ()
     batches: dict[str, LearnerBatch] = field(default_factory=dict)
     reports: dict[str, list[UpdateReport]] = field(default_factory=dict)
     rejected: Counter[str] = field(default_factory=Counter)
@@ -58,9 +59,9 @@ class StepRecord:
 
 def train_step(team: Team, step: int) -> StepRecord:
     """One step: sample, verify, share, and let every agent learn from everything it hears."""
-    record, begun = StepRecord(step), time.perf_counter()
-    team.runtime.traffic()  # what was moved between steps is not this step's
     prompts = team.order.batch(step)  # 1. draw B prompts; freeze every policy as its old policy
+    record, begun = StepRecord(step, prompts=tuple(prompts)), time.perf_counter()
+    team.runtime.traffic()  # what was moved between steps is not this step's
     asked = team.method.assign(prompts, [member.name for member in team.active])
     record.fingerprints = team.each(lambda member: member.policy.fingerprint())
     drawn = team.each(lambda member: draw(team, member, asked[member.name], record))  # 2. everybody answers
