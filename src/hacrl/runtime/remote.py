@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal
 
 from safetensors.torch import load, save
@@ -82,6 +83,8 @@ class RemoteAgent:
         self._since: list[tuple[Any, ...]] = []
         """Arguments of the updates since the snapshot."""
         self._moved: Counter[str] = Counter()
+        self._turn = Lock()
+        """Several learners may want to be scored by one agent."""
 
     @property
     def encoder(self) -> Encoder:
@@ -186,19 +189,22 @@ class RemoteAgent:
 
     def _persistently(self, doing: str, question: Callable[[], Any]) -> Any:
         """The answer, from a new process if need be; `AgentLost` when the agent is given up."""
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                self._ensure()
-                return question()
-            except _Gone as error:
-                reason = f"{error} (in {doing}, attempt {attempt} of {ATTEMPTS})"
-                self._end()
-            if self._given_up is not None:
-                raise AgentLost(self.name, self._given_up)
-            if self._conduct.on_failure != "retry":
-                break
-            self._notify(f"agent {self.name!r}: {reason}; it is started again and goes on where it was.")
-        self.give_up(reason)
+        attempts = ATTEMPTS if self._conduct.on_failure == "retry" else 1
+        with self._turn:
+            for attempt in range(1, attempts + 1):
+                try:
+                    self._ensure()
+                    return question()
+                except _Gone as error:
+                    reason = f"{error} (in {doing}, attempt {attempt} of {attempts})"
+                    self._end()
+                if self._given_up is not None:
+                    raise AgentLost(self.name, self._given_up)
+                if attempt < attempts:
+                    self._notify(
+                        f"agent {self.name!r}: {reason}; it is started again and goes on where it was."
+                    )
+            self.give_up(reason)
         raise AgentLost(self.name, reason)
 
     def _ensure(self) -> None:
