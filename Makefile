@@ -7,7 +7,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: demo test check results format clean
+.PHONY: demo test check results docs format clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/hacrl demo recipes/quickstart.yaml
@@ -31,6 +31,10 @@ check: $(VENV)/.dev
 results: $(VENV)/.runtime
 	$(BIN)/hacrl results recipes/experiments/plan.yaml
 
+# The documentation as a web site in site/; a broken link is an error.
+docs: $(VENV)/.dev
+	$(BIN)/mkdocs build
+
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -47,4 +51,4 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	touch $@ $(VENV)/.runtime
 
 clean:
-	rm -rf $(VENV) build .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
