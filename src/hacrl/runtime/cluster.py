@@ -97,6 +97,7 @@ def _environment(*, loopback: bool) -> Iterator[None]:
     _refuse_early_import(ours)
     if loopback:
         ours["RAY_AUTH_TOKEN"] = _own_token()
+        ours["RAY_worker_niceness"] = "0"  # Ray's 15 would let everything else go before the agents
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
