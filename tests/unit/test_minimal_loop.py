@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from hacrl.agents.rendering import Rendering
 from hacrl.algorithm import Capability, HacpoParams
 from hacrl.config import parse_recipe
+from hacrl.exchange.reencode import Learner, Reencoder
 from hacrl.training.team import build_team
 from hacrl.training.train import train_step
+from hacrl.types import Prompt, Trajectory
 from helpers_train import make_agent, recipe, short_answers
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "minimal_loop.py"
@@ -108,6 +111,30 @@ def test_steps_are_those_of_the_library(minimal, team, directories):
             torch.testing.assert_close(weight, learned[f"weight/{name}"], rtol=0, atol=1e-5)
             moved = max(moved, (weight - start[name]).abs().max().item())
         assert moved > 2 * LEARNING_RATE  # far more than the tolerance
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "ended"),
+    [
+        ("", [2], True),  # only EOS
+        ("1236", [5, 6, 7, 10, 2], True),
+        ("1236", [5, 6, 7, 10], False),
+        ("12</s>", [5, 6, 7, 8, 9, 10, 2], True),  # a special token's name is only text
+        ("1é", [5, 6, 2], True),  # the learner has no token for it
+        ("", [1, 1], False),  # nothing but special tokens
+    ],
+)
+def test_peers_answers_are_rewritten_as_the_library_does(minimal, tmp_path, text, tokens, ended):
+    agent = minimal.load(str(make_agent(tmp_path / "ada", 0, cut="digit-pairs")))
+    logps = [-0.5 * number for number in range(1, len(tokens) + 1)]
+    written, compared = minimal.rewrite(agent, minimal.Answer(text, 1.0, tokens, logps, ended))
+    learner = Learner("ada", Rendering(agent.tokenizer))
+    trajectory = Trajectory(
+        1, "p", "bob", 0, "", text, 1.0, "stop" if ended else "length", tuple(tokens), tuple(logps)
+    )
+    encoded = Reencoder(learner, {"p": Prompt("p", "?")}).encode(trajectory)
+    assert written == ([] if isinstance(encoded, str) else list(encoded.response_ids))
+    assert compared == list(trajectory.exchanged_logps)
 
 
 def test_answers_drawn_have_the_log_probs_of_their_tokens(minimal, tmp_path):
