@@ -1,9 +1,13 @@
 """Controls do what a sharing method does, with nothing shared."""
 
+from dataclasses import replace
+
 import torch
 
-from hacrl.algorithm import HacpoObjective, ImitationObjective, SourceData, SurrogateObjective
+from hacrl.agents.settings import Optimisation
+from hacrl.algorithm import HacpoObjective, HacpoParams, ImitationObjective, SourceData, SurrogateObjective
 from hacrl.methods import gspo, hacpo, hacpo_copies, hacpo_muted, pool, pool_x2, replay, replay_x2
+from helpers_agents import random_rows, tiny_policy, training_rows
 from helpers_methods import texts, view
 
 
@@ -42,9 +46,24 @@ def test_muted_peers_keep_their_place_but_have_no_gradient():
     (full,), (muted,) = hacpo().lessons(seen), hacpo_muted().lessons(seen)
     assert muted.mask.equal(full.mask)
     assert muted.objective == full.objective
-    assert muted.advantages[0].equal(full.advantages[0])
-    assert full.advantages[1].any()
-    assert not muted.advantages[1].any()
+    assert muted.advantages.equal(full.advantages)
+    assert muted.advantages[1].any(), "they are computed: the optimiser makes its step"
+    assert full.coefficients.tolist() == [1.0, 2.0]
+    assert not muted.coefficients.any()
+
+
+def test_muted_peers_still_make_optimiser_steps():
+    """Momentum moves the weights where peers have gradient 0, and not where there is no gradient at all."""
+    own = training_rows(random_rows(3, 4))
+    peer = tuple(replace(row, own=False, omega=0.0) for row in own)
+    silent = tuple(replace(row, advantage=0.0) for row in peer)
+    objective = HacpoObjective(HacpoParams())
+    prints = []
+    for second in ((), silent, peer):
+        policy = tiny_policy("qwen3", Optimisation(learning_rate=1e-3))
+        policy.update([own, second], objective)
+        prints.append(policy.fingerprint())
+    assert prints[0] == prints[1] != prints[2]
 
 
 def test_copies_are_further_answers_of_ones_own_treated_as_a_peers():
