@@ -13,7 +13,7 @@ from hacrl.storage.files import make_directory, write_atomic
 
 
 def run_suite(suite: Suite, out: Path, page: Path, jobs: int) -> None:
-    """Carry out what is not finished yet, then write the page, and its plots into a folder beside it."""
+    """Carry out what is not finished yet, then write the page, and its other files in a folder beside it."""
     plans = {setting: suite.plan(setting, out) for setting in suite.file.settings}
     commits = carry_out_plans(list(plans.values()), jobs)
     experiments = {
@@ -23,6 +23,6 @@ def run_suite(suite: Suite, out: Path, page: Path, jobs: int) -> None:
     made = make_page(suite, experiments, page.stem)
     folder = page.with_suffix("")
     make_directory(folder)
-    for name, plot in made.plots.items():
-        write_atomic(folder / name, plot.encode())
+    for name, text in made.files.items():
+        write_atomic(folder / name, text.encode())
     write_atomic(page, made.text.encode())

@@ -12,7 +12,7 @@ from pathlib import Path
 from hacrl.experiments.claims import HOLDING, Finding, judge
 from hacrl.experiments.experiment import Experiment
 from hacrl.experiments.plots import forest, lines
-from hacrl.experiments.report import READING, Section, markdown_table, measure_title, sections, signed
+from hacrl.experiments.report import READING, Section, markdown_table, measure_title, report, sections, signed
 from hacrl.experiments.statistics import Verdict
 from hacrl.experiments.suite import TUNED, Suite
 
@@ -35,25 +35,26 @@ PLOTTED = 8
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Markdown and the plots it shows, by file name."""
+    """Markdown, and the files beside it by name: plots, and a page with every table of each setting."""
 
     text: str
-    plots: dict[str, str]
+    files: dict[str, str]
 
 
 def make_page(suite: Suite, experiments: Mapping[str, Experiment], folder: str) -> Page:
-    """The whole page; plots are found in `folder`."""
+    """The whole page; its other files are found in `folder`."""
     drawn = {f"{name}.svg": _curves(name, experiment) for name, experiment in experiments.items()}
-    plots = {name: plot for name, plot in drawn.items() if plot}
+    files = {name: plot for name, plot in drawn.items() if plot}
     parts = ["# Results", *_what_was_run(suite, experiments), "## Summary", LEGEND]
     for reference in suite.file.references:
         parts += _summary(suite, experiments, reference)
-        plots[f"difference-to-{reference}.svg"] = _forest(experiments, reference)
+        files[f"difference-to-{reference}.svg"] = _forest(experiments, reference)
         parts.append(f"![Differences to {reference}]({folder}/difference-to-{reference}.svg)")
     parts += [*_transfer(suite, experiments), *_claims(suite, experiments), "## Every setting", READING]
     for name, experiment in experiments.items():
-        parts += _setting(name, experiment, folder if f"{name}.svg" in plots else None)
-    return Page("\n\n".join(parts) + "\n", plots)
+        parts += _setting(name, experiment, folder, curves=f"{name}.svg" in files)
+        files[f"{name}.md"] = report(experiment.results)
+    return Page("\n\n".join(parts) + "\n", files)
 
 
 def _what_was_run(suite: Suite, experiments: Mapping[str, Experiment]) -> Iterator[str]:
@@ -193,8 +194,8 @@ def _curves(name: str, experiment: Experiment) -> str | None:
     return None
 
 
-def _setting(name: str, experiment: Experiment, plots: str | None) -> Iterator[str]:
-    """Costs and the main measure in the open, the rest folded."""
+def _setting(name: str, experiment: Experiment, folder: str, *, curves: bool) -> Iterator[str]:
+    """Costs and the main measure; all other tables are in a page of their own."""
     results, recipe = experiment.results, next(iter(experiment.outcomes.plan.recipes.values()))
     yield f"### {name}"
     agents = ", ".join(f"{agent.name} ({agent.model})" for agent in recipe.agents)
@@ -204,16 +205,16 @@ def _setting(name: str, experiment: Experiment, plots: str | None) -> Iterator[s
     )
     if results.retired:
         yield "\n".join(f"- an agent stopped taking part: {retired}" for retired in results.retired)
-    if plots:
-        yield f"![Learning curves of {name}]({plots}/{name}.svg)"
-    open_titles = _open_titles(experiment)
-    for section in sections(results):
-        yield _shown(section) if section.title in open_titles else _folded(section.title, section.body)
-
-
-def _open_titles(experiment: Experiment) -> set[str]:
-    main = measure_title(experiment.outcomes.main_measure, experiment.results.samples)
-    return {next(sections(experiment.results)).title, f"{main} on {experiment.results.task}"}
+    if curves:
+        yield f"![Learning curves of {name}]({folder}/{name}.svg)"
+    main = measure_title(experiment.outcomes.main_measure, results.samples)
+    costs, *others = sections(results)
+    yield _shown(costs)
+    yield from (_shown(section) for section in others if section.title == f"{main} on {results.task}")
+    yield (
+        f"[All tables of this setting]({folder}/{name}.md): greedy accuracy, pass@k, other tasks, learning "
+        "curves, kinds of prompts, how alike the agents become."
+    )
 
 
 def _shown(section: Section) -> str:

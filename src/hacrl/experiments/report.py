@@ -52,12 +52,12 @@ def sections(results: Results) -> Iterator[Section]:
 
 
 def _heading(results: Results) -> Iterator[str]:
-    yield f"# {', '.join(results.methods)} on {results.task}"
+    yield f"# {len(results.methods)} methods on {results.task}"
     seeds = ", ".join(map(str, results.seeds))
     versions = ", ".join(f"{package} {version}" for package, version in results.versions.items())
     lines = [
         f"- agents: {', '.join(results.agents)}",
-        f"- {results.runs} runs: {len(results.methods)} methods with the seeds {seeds}",
+        f"- {results.runs} runs with the seeds {seeds} of {', '.join(results.methods)}",
         f"- commit {', '.join(results.commits) or 'unknown'}; {versions}",
         *(f"- an agent stopped taking part: {retired}" for retired in results.retired),
     ]

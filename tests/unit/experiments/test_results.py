@@ -142,7 +142,7 @@ def test_every_pair_is_compared_once(tmp_path):
 def test_the_report_says_what_the_numbers_say(planned):
     text = report(results(planned))
     assert "| hacpo | 4 | 100 | 1,000 | 2,000 | 8 | 3.0 |" in text
-    assert "2 methods with the seeds 0, 1" in text
+    assert "4 runs with the seeds 0, 1 of hacpo, gspo" in text
     assert "commit abc" in text
     [contrast] = results(planned).accuracies[0].mean.contrasts
     interval = contrast.difference.interval
