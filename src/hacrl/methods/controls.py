@@ -51,15 +51,19 @@ class OwnPool(Method):
 
 @dataclass(frozen=True)
 class MutedPeers(Method):
-    """HACPO whose peers' answers have no gradient: what the extra optimiser steps do by themselves."""
+    """HACPO whose peers' answers have gradient 0: what the extra optimiser steps do by themselves.
+
+    They are computed and weighted with 0. (A mini-batch of answers with advantage 0 would not be computed,
+    and without any gradient an optimiser leaves the weights alone instead of following its momentum.)
+    """
 
     full: Sharing
     name: str = "hacpo_muted"
 
     def lessons(self, view: View) -> list[Lesson]:
-        """HACPO's lesson with the peers' advantages at 0."""
+        """HACPO's lesson with coefficient 0 for every peer."""
         return [
-            replace(lesson, advantages=torch.where(view.own, lesson.advantages, 0.0))
+            replace(lesson, coefficients=torch.zeros_like(lesson.coefficients))
             for lesson in self.full.lessons(view)
         ]
 
