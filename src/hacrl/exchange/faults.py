@@ -22,6 +22,8 @@ def told(
     The rewards of `shuffled` agents change places among their answers; of `inverted` agents' answers, the
     best are told to have earned nothing and the other way round.
     """
+    if not shuffled and not inverted:  # every learner asks in every step, and hardly any run has liars
+        return list(trajectories)
     claimed = {t.id: t.reward for t in trajectories}
     for agent in shuffled:
         own = [t for t in trajectories if t.source == agent and t.reward is not None]
