@@ -26,16 +26,11 @@ def load_model(
     directory = Path(model)
     local = directory.is_dir()
     if local:
-        _check_directory(directory)
+        check_directory(directory)
     elif isinstance(model, Path) or model.startswith((".", "/", "~")):
         raise AgentError(f"model directory {str(model)!r} does not exist: check the path")
-    source = str(model)
-    is_adapter = (directory / ADAPTER_CONFIG).is_file()
-    base = (
-        json.loads((directory / ADAPTER_CONFIG).read_text())["base_model_name_or_path"]
-        if is_adapter
-        else source
-    )
+    source = str(directory) if local else str(model)
+    base = base_model(directory) if local else source
     try:
         with no_progress_bar() if local else nullcontext():
             network = AutoModelForCausalLM.from_pretrained(
@@ -44,7 +39,7 @@ def load_model(
             tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
     except (OSError, ValueError, SafetensorError) as error:
         raise AgentError(f"cannot load {source!r} as a causal language model: {error}") from error
-    if is_adapter:
+    if base != source:
         network = import_peft().PeftModel.from_pretrained(network, source, is_trainable=True)
     return network.to(device), tokenizer
 
@@ -61,7 +56,16 @@ def no_progress_bar() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
-def _check_directory(directory: Path) -> None:
+def base_model(directory: Path) -> str:
+    """The directory itself, or what the adapter in it was trained on."""
+    adapter = directory / ADAPTER_CONFIG
+    if not adapter.is_file():
+        return str(directory)
+    return str(json.loads(adapter.read_text())["base_model_name_or_path"])
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse a directory that holds neither an adapter nor a configuration with safetensors weights."""
     if (directory / ADAPTER_CONFIG).is_file():
         return
     if not (directory / "config.json").is_file():

@@ -20,27 +20,32 @@ def doctor(
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Change a key of the recipe: steps=20 method.delta=0.5"),
     ] = None,
+    gpu_gb: Annotated[
+        float | None,
+        typer.Option(
+            min=1, help="Memory of each GPU of the Ray cluster, in GB. [default: this machine's, or 80]"
+        ),
+    ] = None,
 ) -> None:
     """Check a recipe without training: what it resolves to, and what looks wrong.
 
     Exit code 0: it can run, perhaps with warnings. 2: it cannot.
     """
+    from hacrl.cli.errors import user_errors
+
+    with user_errors():
+        from hacrl.config import RecipeError, load_recipe
+
+        checked = load_recipe(recipe, overrides or ())
+
+        from hacrl.doctor import examine
+
+        found = examine(checked, round(gpu_gb * 1e9) if gpu_gb else None)
+        if found.errors:
+            raise RecipeError(str(recipe), found.errors)
+
     from rich.console import Console
 
-    from hacrl.config import RecipeError, load_recipe
-
-    try:
-        checked = load_recipe(recipe, overrides or ())
-    except RecipeError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
-
-    from hacrl.doctor import examine
-
-    found = examine(checked)
-    if found.errors:
-        typer.echo(str(RecipeError(str(recipe), found.errors)), err=True)
-        raise typer.Exit(2)
     _report(found, Console(highlight=False))
 
 
@@ -52,11 +57,14 @@ def _report(found: Diagnosis, console: Console) -> None:
     console.print(_memory_table(found))
     for line in _task_lines(found):
         console.print(line, soft_wrap=True, markup=False)
+    for note in found.notes:
+        console.print(f"note {note.key}: {note.message}", soft_wrap=True, markup=False)
     warnings = warnings_for(found)
     for warning in warnings:
         console.print(f"[yellow]warning[/yellow] {warning.key}: ", end="", soft_wrap=True)
         console.print(warning.message, soft_wrap=True, markup=False)
-    console.print("[green]This recipe can run.[/green]" + (" See the warnings." if warnings else ""))
+    verdict = "can run where the rest is" if found.notes else "can run"
+    console.print(f"[green]This recipe {verdict}.[/green]" + (" See the warnings." if warnings else ""))
 
 
 def _table(title: str, *headings: str) -> Table:
@@ -74,7 +82,8 @@ def _agents_table(found: Diagnosis) -> Table:
         parameters = trained = "not known yet"
         if agent.facts:
             parameters, trained = f"{agent.facts.parameters:,}", f"{agent.facts.trained:,}"
-        table.add_row(agent.name, agent.model, parameters, trained, agent.device, f"{agent.learning_rate:g}")
+        device = f"{agent.gpus:g} GPUs" if agent.gpus else agent.device
+        table.add_row(agent.name, agent.model, parameters, trained, device, f"{agent.learning_rate:g}")
     return table
 
 
@@ -99,21 +108,17 @@ def _updates_table(found: Diagnosis) -> Table:
 
 
 def _memory_table(found: Diagnosis) -> Table:
-    from hacrl.doctor.advice import needed_on
+    from hacrl.doctor.advice import places
     from hacrl.doctor.memory import in_units
 
-    parts = ("weights", "gradients", "moments", "reference", "cache", "activations")
+    parts = ("weights", "gradients", "moments", "reference", "critic", "cache", "activations")
     table = _table("Memory, about", "agent", *parts)
     for agent in found.agents:
         if agent.memory:
             table.add_row(agent.name, *(in_units(getattr(agent.memory, part)) for part in parts))
         else:
             table.add_row(agent.name, *["?"] * len(parts))
-    devices = sorted({agent.device for agent in found.agents})
-    totals = [
-        f"{device}: {in_units(needed_on([a for a in found.agents if a.device == device]))}"
-        for device in devices
-    ]
+    totals = [f"{place.name}: {in_units(place.needed)} of {in_units(place.there)}" for place in places(found)]
     table.caption = f"together on {', '.join(totals)}; formulas in docs/recipe.md"
     table.caption_justify = "left"
     return table
@@ -121,15 +126,16 @@ def _memory_table(found: Diagnosis) -> Table:
 
 def _task_lines(found: Diagnosis) -> list[str]:
     recipe, task = found.recipe, found.task
-    assert task is not None  # otherwise there was an error
+    drawn = sum(agent.rollouts for agent in found.agents) * recipe.steps
+    steps = f"Method {recipe.method.name}, {recipe.steps} steps of {recipe.prompts_per_step} prompts: "
+    if task is None:
+        return [f"{steps}{drawn:,} responses drawn in all"]
     functions = ", ".join(function.path for function in recipe.reward.functions)
     passes = recipe.steps * recipe.prompts_per_step / len(task.train)
-    drawn = sum(agent.rollouts for agent in found.agents) * recipe.steps
     first = task.train[0].text
     return [
         f"Task {task.name}: {len(task.train):,} training and {len(task.test):,} test prompts, "
         f"scored by {functions or recipe.reward.verifier or task.verifier}",
         f"First prompt: {str(first if isinstance(first, str) else first[-1]['content'])[:200]!r}",
-        f"Method {recipe.method.name}, {recipe.steps} steps of {recipe.prompts_per_step} prompts: "
-        f"{passes:.2g} passes over the task, {drawn:,} responses drawn in all",
+        f"{steps}{passes:.2g} passes over the task, {drawn:,} responses drawn in all",
     ]

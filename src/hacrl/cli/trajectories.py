@@ -29,6 +29,7 @@ def trajectories(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """List a run's shared trajectories, filtered by agent, prompt and success."""
+    from hacrl.cli.errors import user_errors
     from hacrl.exchange.store import read_run, to_json
 
     def wanted(found: Trajectory) -> bool:
@@ -40,7 +41,7 @@ def trajectories(
         )
 
     agents, prompts, chosen = set(), set(), []
-    try:
+    with user_errors():
         for found in read_run(run):
             agents.add(found.source)
             prompts.add(found.prompt_id)
@@ -48,9 +49,6 @@ def trajectories(
                 chosen.append(found)
         _check_known("--agent", agent, agents)
         _check_known("--prompt", prompt, prompts)
-    except (OSError, ValueError) as error:
-        typer.echo(f"hacrl trajectories: {error}", err=True)
-        raise typer.Exit(2) from error
     if as_json:
         for found in chosen[:limit]:
             typer.echo(to_json(found))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from hacrl.config import HacpoSection
 from hacrl.config.problems import Problem
@@ -91,29 +92,49 @@ def _numbers(found: Diagnosis) -> Iterator[Problem]:
 
 
 def _memory(found: Diagnosis) -> Iterator[Problem]:
-    by_device: dict[str, list[AgentPlan]] = defaultdict(list)
     for agent in found.agents:
-        if agent.memory:
-            by_device[agent.device].append(agent)
-            if agent.memory.reference >= LARGE_REFERENCE:
-                yield Problem(
-                    "optimiser.kl",
-                    f"agent {agent.name!r} is kept a second time for the KL term "
-                    f"({in_units(agent.memory.reference)}): 0 or lora does without",
-                )
-    for device, agents in by_device.items():
-        needed, there = needed_on(agents), memory_of(device)
-        if needed > there:
+        if agent.memory and agent.memory.reference >= LARGE_REFERENCE:
+            yield Problem(
+                "optimiser.kl",
+                f"agent {agent.name!r} is kept a second time for the KL term "
+                f"({in_units(agent.memory.reference)}): 0 or lora does without",
+            )
+    for place in places(found):
+        if place.needed > place.there:
             yield Problem(
                 "sampling.max_rows",
-                f"about {in_units(needed)} are needed on {device}, which has {in_units(there)}: lower it, "
-                "max_new_tokens or updates.tokens_per_micro_batch, or use lora or gradient_checkpointing",
+                f"about {in_units(place.needed)} are needed on {place.name}, "
+                f"which has {in_units(place.there)}: lower it, max_new_tokens or "
+                "updates.tokens_per_micro_batch, or use lora or gradient_checkpointing",
             )
     saved = sum(12 * agent.facts.trained for agent in found.agents if agent.facts)
     if found.recipe.checkpoint.every == 1 and saved >= LARGE_CHECKPOINT:
         yield Problem(
             "checkpoint.every", f"each checkpoint takes about {in_units(saved)}: set 5 or more, or use lora"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where agents compute: what they need there and what there is, in bytes."""
+
+    name: str
+    needed: int
+    there: int
+
+
+def places(found: Diagnosis) -> list[Place]:
+    """The devices of this machine that agents share, and each agent's own share of a cluster's GPU."""
+    by_device: dict[str, list[AgentPlan]] = defaultdict(list)
+    for agent in found.agents:
+        if agent.memory and not agent.gpus:
+            by_device[agent.device].append(agent)
+    here = [Place(device, needed_on(agents), memory_of(device)) for device, agents in by_device.items()]
+    return here + [
+        Place(f"the GPU of {agent.name}", needed_on([agent]), round(min(1.0, agent.gpus) * found.gpu_memory))
+        for agent in found.agents
+        if agent.memory and agent.gpus
+    ]
 
 
 def needed_on(agents: list[AgentPlan]) -> int:

@@ -12,11 +12,13 @@ from typing import TypeVar
 import torch
 
 from hacrl.agents.blueprint import device_of
+from hacrl.agents.errors import AgentError
 from hacrl.algorithm import HacpoObjective, window_lower
-from hacrl.config import Recipe, make_method
+from hacrl.config import AgentRecipe, Recipe, TaskSection, make_method
 from hacrl.config.problems import Problem, nearest
-from hacrl.doctor.memory import Memory, estimate
-from hacrl.doctor.models import ModelFacts, look_at
+from hacrl.doctor.memory import Memory, cluster_gpu_memory, estimate
+from hacrl.doctor.models import ModelFacts, is_elsewhere, look_at
+from hacrl.doctor.offline import offline
 from hacrl.methods import Sharing
 from hacrl.rewards.verifiers import VERIFIERS
 from hacrl.tasks import Task
@@ -24,6 +26,8 @@ from hacrl.training.team import load_task
 from hacrl.types import Prompt
 
 PROMPTS_MEASURED = 64
+UNKNOWN_PROMPT = 1024
+"""Tokens that are counted for the longest prompt of a task that is not on this machine."""
 Found = TypeVar("Found")
 
 
@@ -35,6 +39,8 @@ class AgentPlan:
     model: str
     facts: ModelFacts | None
     device: str
+    gpus: float
+    """Of a Ray cluster, for this agent alone; 0: it computes on a device of this machine."""
     learning_rate: float
     peers: tuple[str, ...]
     rollouts: int
@@ -58,33 +64,42 @@ class Diagnosis:
     agents: list[AgentPlan] = field(default_factory=list)
     task: Task | None = None
     errors: list[Problem] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
+    """What is needed for training and is not on this machine, so that it could not be examined."""
+    gpu_memory: int = 0
+    """Bytes of each of the cluster's GPUs."""
 
     def attempt(self, key: str, look: Callable[[], Found]) -> Found | None:
         """Do something that may fail because of a key; the failure is noted and the examination goes on."""
         try:
             return look()
-        except (ValueError, TypeError, ImportError, OSError) as error:
+        except (AgentError, ValueError, TypeError, ImportError, OSError) as error:
             self.errors.append(Problem(key, str(error)))
             return None
 
 
-def examine(recipe: Recipe) -> Diagnosis:
-    """Look at models, task, rewards and packages; nothing is trained or downloaded."""
-    found = Diagnosis(recipe)
-    _look_at_tasks(found)
+def examine(recipe: Recipe, gpu_memory: int | None = None) -> Diagnosis:
+    """Look at models, task, rewards and packages; nothing is trained or downloaded.
+
+    `gpu_memory` is that of each GPU of the Ray cluster; None takes this machine's GPU, or 80 GB.
+    """
+    found = Diagnosis(recipe, gpu_memory=gpu_memory or cluster_gpu_memory())
+    with offline():
+        _look_at_tasks(found)
     _look_at_rewards(found)
     for package in recipe.logging.to:
         found.attempt("logging.to", partial(_require, package, package))
     for position in range(len(recipe.agents)):
         found.agents.append(_plan(found, position))
+    _look_for_gpus(found)
     return found
 
 
 def _look_at_tasks(found: Diagnosis) -> None:
     recipe = found.recipe
-    found.task = found.attempt("task", partial(load_task, recipe.task))
+    found.task = _look_at_task(found, "task", recipe.task)
     for position, section in enumerate(recipe.evaluation.tasks):
-        found.attempt(f"evaluation.tasks.{position}", partial(load_task, section))
+        _look_at_task(found, f"evaluation.tasks.{position}", section)
     if found.task and recipe.prompts_per_step > len(found.task.train):
         found.errors.append(
             Problem(
@@ -93,6 +108,21 @@ def _look_at_tasks(found: Diagnosis) -> None:
                 f"got {recipe.prompts_per_step}",
             )
         )
+
+
+def _look_at_task(found: Diagnosis, key: str, section: TaskSection) -> Task | None:
+    """The task, if it is on this machine; it need not be."""
+
+    def look() -> Task | None:
+        try:
+            return load_task(section)
+        except ValueError as error:
+            if not isinstance(error.__cause__, ConnectionError):
+                raise
+            found.notes.append(Problem(key, f"{section.name} is not on this machine: not checked"))
+            return None
+
+    return found.attempt(key, look)
 
 
 def _look_at_rewards(found: Diagnosis) -> None:
@@ -128,20 +158,24 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
     recipe = found.recipe
     agent = recipe.agents[position]
     key = f"agents.{position}"
-    facts = found.attempt(f"{key}.model", partial(look_at, agent.model, agent.lora))
-    device = found.attempt(f"{key}.device", partial(_device, agent.device)) or agent.device
+    facts = found.attempt(f"{key}.model", partial(_look_at_model, found, key, agent))
+    gpus = agent.resources.gpus if recipe.runtime.name == "ray" else 0.0
+    device = (
+        "cuda" if gpus else found.attempt(f"{key}.device", partial(_device, agent.device)) or agent.device
+    )
     if agent.lora:
         found.attempt(f"{key}.lora", partial(_require, "peft", "lora"))
     peers = recipe.topology()[agent.name]
     rollouts = recipe.prompts_per_step * recipe.samples_of(agent.name)
     row = recipe.sampling.max_new_tokens
     prompts = [] if found.task is None else found.task.train[:PROMPTS_MEASURED]
-    longest = max((_characters(prompt) for prompt in prompts), default=0)
+    longest = max((_characters(prompt) for prompt in prompts), default=UNKNOWN_PROMPT)
     return AgentPlan(
         name=agent.name,
         model=agent.model,
         facts=facts,
         device=device,
+        gpus=gpus,
         learning_rate=recipe.learning_rate_of(agent.name),
         peers=peers,
         rollouts=rollouts,
@@ -151,6 +185,21 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
         windows=_windows(recipe, agent.name),
         memory=estimate(recipe, agent.name, facts, device, longest) if facts else None,
     )
+
+
+def _look_at_model(found: Diagnosis, key: str, agent: AgentRecipe) -> ModelFacts | None:
+    facts = look_at(agent.model, agent.lora)
+    if is_elsewhere(agent.model):
+        sizes = "its published sizes are used" if facts else "its size is not known"
+        found.notes.append(Problem(f"{key}.model", f"{agent.model} is not on this machine: {sizes}"))
+    return facts
+
+
+def _look_for_gpus(found: Diagnosis) -> None:
+    wanted, here = sum(agent.gpus for agent in found.agents), torch.cuda.device_count()
+    if found.recipe.runtime.address is None and wanted > here:
+        message = f"the agents need {wanted:g} GPUs and this machine has {here}: start it where they are"
+        found.notes.append(Problem("runtime", message))
 
 
 def _device(name: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hacrl.config import Recipe
+from hacrl.config import Recipe, make_method
 from hacrl.doctor.models import ModelFacts
 
 KEPT_PER_LAYER = (12, 4)
@@ -23,6 +23,8 @@ class Memory:
     gradients: int
     moments: int
     reference: int
+    critic: int
+    """A second model with gradients and moments of its own; 0 unless the method needs one."""
     cache: int
     """Keys and values while sampling."""
     activations: int
@@ -31,7 +33,7 @@ class Memory:
     @property
     def kept(self) -> int:
         """What is there all the time."""
-        return self.weights + self.gradients + self.moments + self.reference
+        return self.weights + self.gradients + self.moments + self.reference + self.critic
 
     @property
     def passing(self) -> int:
@@ -46,13 +48,21 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, device: str, longest_
     row = longest_prompt + recipe.sampling.max_new_tokens
     row = min(row, facts.context or row)
     rows = min(recipe.sampling.max_rows, recipe.prompts_per_step * recipe.samples_of(name))
+    weights = width * facts.parameters + (4 * facts.trained if width == 2 else 0)
+    gradients, moments = width * facts.trained, 8 * facts.trained
+    critic = make_method(recipe.method, len(recipe.agents)).critic is not None
+    micro_batch = _micro_batch(recipe, row)
+    activations = micro_batch * (_kept_per_token(recipe, facts, width) + 8 * facts.vocabulary)
+    if critic:  # it has no vocabulary, but it never recomputes activations either
+        activations = max(activations, micro_batch * facts.layers * _kept_per_layer(facts) * width)
     return Memory(
-        weights=width * facts.parameters + (4 * facts.trained if width == 2 else 0),
-        gradients=width * facts.trained,
-        moments=8 * facts.trained,
+        weights=weights,
+        gradients=gradients,
+        moments=moments,
         reference=width * facts.parameters if recipe.optimiser.kl and whole else 0,
+        critic=weights + gradients + moments if critic else 0,
         cache=rows * row * 2 * facts.layers * facts.key_value * width,
-        activations=_activations(recipe, facts, _micro_batch(recipe, row), width),
+        activations=activations,
     )
 
 
@@ -63,12 +73,17 @@ def _micro_batch(recipe: Recipe, row: int) -> int:
     return max(row, min(recipe.updates.tokens_per_micro_batch, prompts * samples * row))
 
 
-def _activations(recipe: Recipe, facts: ModelFacts, tokens: int, width: int) -> int:
-    per_layer = KEPT_PER_LAYER[0] * facts.hidden + KEPT_PER_LAYER[1] * facts.feed_forward
-    kept = facts.layers * per_layer
+def _kept_per_token(recipe: Recipe, facts: ModelFacts, width: int) -> int:
+    """Bytes of activations, the logits not counted."""
+    kept = facts.layers * _kept_per_layer(facts)
     if recipe.updates.gradient_checkpointing:
-        kept = facts.layers * facts.hidden + per_layer
-    return tokens * (kept * width + 8 * facts.vocabulary)
+        kept = facts.layers * facts.hidden + _kept_per_layer(facts)
+    return kept * width
+
+
+def _kept_per_layer(facts: ModelFacts) -> int:
+    """Numbers of activations per token."""
+    return KEPT_PER_LAYER[0] * facts.hidden + KEPT_PER_LAYER[1] * facts.feed_forward
 
 
 def memory_of(device: str) -> int:
@@ -76,6 +91,11 @@ def memory_of(device: str) -> int:
     if device == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def cluster_gpu_memory() -> int:
+    """Bytes of a GPU of a cluster that cannot be asked: those of this machine's, or of an A100 or H100."""
+    return memory_of("cuda") if torch.cuda.is_available() else 80 * 10**9
 
 
 def in_units(size: float) -> str:

@@ -13,9 +13,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 from hacrl.agents import nursery
-from hacrl.agents.loading import ADAPTER_CONFIG
+from hacrl.agents.loading import base_model, check_directory
 from hacrl.config import LoraSection
 from hacrl.config.problems import nearest
+from hacrl.doctor.published import published_config
 
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -37,23 +38,33 @@ class ModelFacts:
 
 
 def look_at(model: str, lora: LoraSection | None) -> ModelFacts | None:
-    """None when nothing is known: a hub model not downloaded, a nursery agent not made, no attention layers.
+    """None when nothing is known: an unknown hub model, a nursery agent not made, no attention layers.
 
-    Raises `ValueError` when the model cannot be used.
+    Raises `ValueError` or `AgentError` when the model cannot be used.
     """
-    directory = _directory(model)
-    source = _base_model(directory) if directory else model
-    try:
-        config = AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
-    except OSError as error:
-        if directory is None:
-            return None
-        raise ValueError(f"{str(directory)!r} has no usable config.json: {error}") from error
-    if not hasattr(config.get_text_config(), "num_attention_heads"):
+    config = _local_config(model) or published_config(model)
+    if config is None or not hasattr(config.get_text_config(), "num_attention_heads"):
         return None
     with torch.device("meta"):
         network = AutoModelForCausalLM.from_config(config)
     return _facts(network, lora)
+
+
+def is_elsewhere(model: str) -> bool:
+    """Whether the model is on the hub and has not been downloaded."""
+    return not model.startswith("nursery:") and _local_config(model) is None
+
+
+def _local_config(model: str) -> Any:
+    """The model's configuration if it is on this machine."""
+    directory = _directory(model)
+    source = base_model(directory) if directory else model
+    try:
+        return AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+    except OSError as error:
+        if directory is None:
+            return None
+        raise ValueError(f"{str(directory)!r} has no usable config.json: {error}") from error
 
 
 def _directory(model: str) -> Path | None:
@@ -63,7 +74,7 @@ def _directory(model: str) -> Path | None:
         return _nursery_directory(name)
     directory = Path(model)
     if directory.is_dir():
-        _check(directory)
+        check_directory(directory)
         return directory
     if model.startswith((".", "/", "~")) or not HUB_ID.fullmatch(model):
         raise ValueError(f"{model!r} is neither a directory, nor nursery:NAME, nor a hub id")
@@ -82,23 +93,6 @@ def _nursery_directory(name: str) -> Path | None:
         if json.loads(found.read_text()) == recipe:
             return found.parent
     return None
-
-
-def _check(directory: Path) -> None:
-    if (directory / ADAPTER_CONFIG).is_file():
-        return
-    if not (directory / "config.json").is_file():
-        raise ValueError(f"the directory {str(directory)!r} has no config.json")
-    if not any(directory.glob("*.safetensors")):
-        raise ValueError(f"the directory {str(directory)!r} has no weights as .safetensors")
-
-
-def _base_model(directory: Path) -> str:
-    """The directory itself, or what the adapter in it was trained on."""
-    adapter = directory / ADAPTER_CONFIG
-    if not adapter.is_file():
-        return str(directory)
-    return str(json.loads(adapter.read_text()).get("base_model_name_or_path"))
 
 
 def _facts(network: Any, lora: LoraSection | None) -> ModelFacts:

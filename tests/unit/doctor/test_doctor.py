@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,10 @@ from hacrl.cli.app import app
 from hacrl.config import LoraSection, parse_recipe
 from hacrl.doctor import examine, warnings_for
 from hacrl.doctor import memory as memory_module
-from hacrl.doctor.advice import needed_on
+from hacrl.doctor.advice import needed_on, places
 from hacrl.doctor.examination import AgentPlan
 from hacrl.doctor.memory import KEPT_PER_LAYER, estimate, in_units
-from hacrl.doctor.models import ModelFacts, look_at
+from hacrl.doctor.models import ModelFacts, is_elsewhere, look_at
 from helpers_recipes import Wrong, wrong_recipes
 
 ROOT = Path(__file__).parents[3]
@@ -91,7 +92,7 @@ def test_no_traceback_from_the_command_itself(content: str | None, tmp_path: Pat
     command = [sys.executable, "-c", "from hacrl.cli import main; main()", "doctor", str(path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"{path}: ")
+    assert done.stderr.startswith(f"error: {path}: ")
     assert "Traceback" not in done.stderr
 
 
@@ -167,6 +168,46 @@ def test_model_facts_are_those_of_the_model(model: str):
 
 def test_hub_models_are_not_downloaded():
     assert look_at("some-owner/some-model", None) is None
+    assert is_elsewhere("some-owner/some-model")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("Qwen/Qwen3-1.7B-Base", 1_720_574_976),
+        ("Qwen/Qwen3-4B-Base", 4_022_468_096),
+        ("Qwen/Qwen3-8B-Base", 8_190_735_360),
+        ("meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400),
+        ("meta-llama/Llama-3.2-3B-Instruct", 3_212_749_824),
+    ],
+)
+def test_published_sizes_give_the_published_number_of_parameters(name: str, parameters: int):
+    facts = look_at(name, None)
+    assert facts is not None
+    assert facts.parameters == parameters
+
+
+def test_what_is_on_the_hub_is_noted_and_the_rest_is_checked(model: str):
+    values = recipe_with(model, task="math", agents=[{"name": "a", "model": "Qwen/Qwen3-4B-Base"}])
+    found = examine(parse_recipe(values | {"method": "gspo", "steps": 3, "sampling": {"max_rows": 8}}))
+    assert found.errors == []
+    assert [note.key for note in found.notes] == ["task", "agents.0.model"]
+    assert found.agents[0].memory is not None
+
+
+@pytest.mark.parametrize(("gpu_gb", "fits"), [(80, True), (40, False)])
+def test_every_agent_of_a_cluster_has_gpus_of_its_own(gpu_gb: int, fits: bool, model: str):
+    agents = [{"name": name, "model": "Qwen/Qwen3-1.7B-Base", "resources": {"gpus": 1}} for name in "ab"]
+    short = {"max_new_tokens": 512, "max_rows": 64}
+    values = recipe_with(
+        model, agents=agents, runtime="ray", sampling=short, updates={"tokens_per_micro_batch": 4096}
+    )
+    found = examine(parse_recipe(values), gpu_gb * 10**9)
+    assert [(place.name, place.needed <= place.there) for place in places(found)] == [
+        ("the GPU of a", fits),
+        ("the GPU of b", fits),
+    ]
+    assert ("sampling.max_rows" in [warning.key for warning in warnings_for(found)]) is not fits
 
 
 # --- memory -----------------------------------------------------------------------------------------------
@@ -195,6 +236,24 @@ def test_memory_by_hand():
     assert on_cpu.passing == max(on_cpu.cache, on_cpu.activations)
     on_gpu = estimate(recipe, "a", FACTS, "cuda", longest_prompt=6)
     assert (on_gpu.weights, on_gpu.gradients, on_gpu.moments, on_gpu.reference) == (6000, 2000, 8000, 2000)
+
+
+def test_a_critic_is_a_second_model():
+    alone, with_critic = (
+        estimate(parse_recipe(recipe_with("m", method=method)), "a", FACTS, "cpu", longest_prompt=6)
+        for method in ("grpo", "ppo")
+    )
+    assert alone.critic == 0
+    assert with_critic.critic == alone.weights + alone.gradients + alone.moments
+    assert with_critic.kept == alone.kept + with_critic.critic
+
+
+def test_a_critic_keeps_its_activations_where_its_agent_recomputes_them():
+    deep = replace(FACTS, layers=40)
+    recipe = parse_recipe(recipe_with("m", method="ppo", updates={"gradient_checkpointing": True}))
+    mini_batch = 8 * 8 * 30
+    found = estimate(recipe, "a", deep, "cpu", longest_prompt=6)
+    assert found.activations == mini_batch * 40 * (12 * 8 + 4 * 16) * 4
 
 
 @settings(max_examples=50)
@@ -228,7 +287,7 @@ def test_settings_that_save_memory_never_cost_any(rows: int, budget: int, checkp
 def test_agents_of_a_device_share_only_what_passes():
     recipe = parse_recipe(recipe_with("m"))
     memory = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
-    plan = AgentPlan("a", "m", FACTS, "cpu", 1e-6, (), 1, 1, 1, 1, (), memory)
+    plan = AgentPlan("a", "m", FACTS, "cpu", 0, 1e-6, (), 1, 1, 1, 1, (), memory)
     assert needed_on([plan] * 3) == 3 * memory.kept + memory.passing
 
 
@@ -363,7 +422,7 @@ def test_models_that_cannot_be_used(tmp_path: Path, model: str):
         (str(tmp_path / "absent"), "is neither a directory"),
         ("a/b/c", "is neither a directory"),
         (str(tmp_path / "empty"), "no config.json"),
-        (str(tmp_path / "unweighted"), "no weights as .safetensors"),
+        (str(tmp_path / "unweighted"), "has no weights: a model.safetensors is expected"),
         (str(tmp_path / "broken"), "config.json"),
     ):
         found = examine(parse_recipe(recipe_with(wrong)))
