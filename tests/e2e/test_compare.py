@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -13,18 +14,20 @@ from typer.testing import CliRunner
 
 from hacrl.cli.app import app
 from hacrl.experiments.comparison import run_comparison
+from hacrl.experiments.places import Place
 from hacrl.experiments.plan import make_plan
-from hacrl.experiments.workers import Worker
+from hacrl.experiments.workers import LocalWorker
 from hacrl.rewards.processes import descendants
 from helpers_train import make_agent, outcome, recipe, run
 
 METHODS = ["hacpo", "gspo_x2"]
+HELPERS = str(Path(__file__).parents[1])
 
 
 @pytest.fixture(autouse=True)
 def _helpers_are_found(monkeypatch):
     """Also by the processes that score, which import the reward function."""
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]), prepend=os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", HELPERS, prepend=os.pathsep)
 
 
 @pytest.fixture(scope="session")
@@ -43,6 +46,24 @@ def recipe_file(tmp_path_factory):
 
 def planned(recipe_file, out, methods=METHODS, own=()):
     return make_plan(recipe_file, [], methods, own, range(2), out)
+
+
+@pytest.fixture(scope="session")
+def whole(recipe_file, tmp_path_factory):
+    """The comparison without any processes of its own: every run as by `hacrl train`."""
+    plan = planned(recipe_file, tmp_path_factory.mktemp("whole") / "out")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", HELPERS, prepend=os.pathsep)
+        for one in plan.runs():
+            run(one.recipe, one.directory.path, reward_funcs=None)
+    run_comparison(plan, (), Place())
+    return plan
+
+
+def assert_equal(plan, other):
+    for one, same in zip(plan.runs(), other.runs(), strict=True):
+        assert outcome(one.directory.path) == outcome(same.directory.path)
+    assert results(plan.out) == results(other.out)
 
 
 def without_times(value):
@@ -105,7 +126,7 @@ class Comparison:
 
 
 @pytest.mark.slow
-def test_a_comparison_stopped_and_killed_repeats_nothing_and_ends_the_same(recipe_file, tmp_path):
+def test_a_comparison_stopped_and_killed_repeats_nothing_and_ends_the_same(recipe_file, whole, tmp_path):
     plan = planned(recipe_file, tmp_path / "out")
     first, second, *_ = plan.runs()
 
@@ -127,12 +148,30 @@ def test_a_comparison_stopped_and_killed_repeats_nothing_and_ends_the_same(recip
     assert f"{len(finished)} of 4 runs are finished already" in printed
     assert written(plan).items() >= finished.items()
 
-    whole = planned(recipe_file, tmp_path / "whole")
-    for one, other in zip(whole.runs(), plan.runs(), strict=True):
-        run(one.recipe, one.directory.path, reward_funcs=None)
-        assert outcome(one.directory.path) == outcome(other.directory.path)
-    run_comparison(whole, (), jobs=1)
-    assert results(plan.out) == results(whole.out)
+    assert_equal(plan, whole)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install 'hacrl[ray]'")
+def test_a_comparison_on_ray_is_the_same_as_one_on_cores(recipe_file, whole, tmp_path):
+    plan = planned(recipe_file, tmp_path / "out")
+    first, second, *_ = plan.runs()
+
+    stopped = Comparison(recipe_file, plan.out, "--jobs", "1", "--runtime", "ray")
+    stopped.wait_for(second.directory.config)
+    printed = stopped.end_by(signal.SIGTERM)
+    assert "Go on with the same command" in printed
+    assert stopped.process.returncode == 128 + signal.SIGTERM
+    finished = written(plan)
+    assert first.name in finished
+    assert f"[1/4] {first.name} finished" in printed
+    assert not plan.runs()[-1].begun
+
+    last = Comparison(recipe_file, plan.out, "--runtime", "ray")
+    printed, _ = last.process.communicate(timeout=600)
+    assert last.process.returncode == 0, printed
+    assert written(plan).items() >= finished.items()
+    assert_equal(plan, whole)
 
 
 @pytest.mark.slow
@@ -158,7 +197,7 @@ def test_a_worker_that_is_killed_costs_its_run_alone(recipe_file, tmp_path):
     for one in plan.runs():
         one.log.parent.mkdir(parents=True, exist_ok=True)
     first, second, *_ = plan.runs()
-    worker = Worker()
+    worker = LocalWorker()
     worker.begin(first)
     while not first.directory.config.exists():
         assert worker.ended() is None, first.log.read_text()
@@ -166,17 +205,17 @@ def test_a_worker_that_is_killed_costs_its_run_alone(recipe_file, tmp_path):
     [of_worker] = [pid for pid in descendants(os.getpid()) if is_worker(pid)]
     children = descendants(of_worker)
     os.kill(of_worker, signal.SIGKILL)
-    while (code := worker.ended()) is None:
+    while (how := worker.ended()) is None:
         time.sleep(0.01)
-    assert code == -signal.SIGKILL
+    assert how == "with code -9"
     while any(is_alive(child) for child in children):  # at most until the test's timeout
         time.sleep(0.01)
     assert not first.finished
     worker.begin(second)
-    while (code := worker.ended()) is None:
+    while (how := worker.ended()) is None:
         time.sleep(0.05)
     worker.close()
-    assert code == 0, second.log.read_text()
+    assert how == "with code 0", second.log.read_text()
     assert second.finished
 
 
@@ -190,6 +229,8 @@ def test_mistakes_cost_no_time(recipe_file, tmp_path):
         ("--methods", "hacpo,gpso"): "did you mean 'gspo'",
         ("--methods", "hacpo,gspo", "--reference", "grpo"): "--reference grpo: expected one of hacpo, gspo",
         ("stepz=3",): "stepz",
+        ("--runtime", "rya"): "--runtime rya: expected local or ray",
+        ("--address", "head:6379"): "--address head:6379: this is for --runtime ray",
     }.items():
         result = told(*options)
         assert result.exit_code == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -32,6 +31,12 @@ def compare(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Runs at the same time. [default: one per core]")
     ] = None,
+    runtime: Annotated[
+        str, typer.Option(help="Where the runs are: on this machine's cores (local), or on ray.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="host:port of a running Ray cluster. [default: one on this machine]")
+    ] = None,
 ) -> None:
     """Train the same agents under several methods, and tell which differences are more than chance.
 
@@ -42,10 +47,12 @@ def compare(
 
     with user_errors():
         from hacrl.experiments.comparison import RunsFailed, run_comparison
+        from hacrl.experiments.places import Place
         from hacrl.experiments.plan import make_plan
         from hacrl.experiments.processes import Interrupted
         from hacrl.experiments.report import report
 
+        place = Place(runtime, jobs, address)
         plan = make_plan(
             recipe,
             overrides or (),
@@ -55,7 +62,7 @@ def compare(
             out,
         )
         try:
-            results = run_comparison(plan, reference or (), jobs or os.cpu_count() or 1)
+            results = run_comparison(plan, reference or (), place)
         except Interrupted as stopped:
             typer.echo("Stopped; every run is saved. Go on with the same command.", err=True)
             raise typer.Exit(128 + stopped.signal) from None

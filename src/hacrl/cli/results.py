@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +18,12 @@ def results(
     jobs: Annotated[
         int | None, typer.Option(min=1, help="Runs at the same time. [default: one per core]")
     ] = None,
+    runtime: Annotated[
+        str, typer.Option(help="Where the runs are: on this machine's cores (local), or on ray.")
+    ] = "local",
+    address: Annotated[
+        str | None, typer.Option(help="host:port of a running Ray cluster. [default: one on this machine]")
+    ] = None,
 ) -> None:
     """Run every comparison of a plan of experiments and write the page of results.
 
@@ -29,16 +34,18 @@ def results(
     with user_errors():
         from hacrl.experiments.assembly import run_suite
         from hacrl.experiments.comparison import RunsFailed
+        from hacrl.experiments.places import Place
         from hacrl.experiments.processes import Interrupted
         from hacrl.experiments.suite import load_suite
         from hacrl.experiments.tuning import tune as run_sweeps
 
+        place = Place(runtime, jobs, address)
         suite = load_suite(plan)
         try:
             if tune:
-                written = run_sweeps(suite, out, jobs or os.cpu_count() or 1)
+                written = run_sweeps(suite, out, place)
             else:
-                run_suite(suite, out, page, jobs or os.cpu_count() or 1)
+                run_suite(suite, out, page, place)
                 written = page
         except Interrupted as stopped:
             typer.echo("Stopped; every run is saved. Go on with the same command.", err=True)

@@ -8,14 +8,15 @@ from hacrl.experiments.comparison import carry_out_plans, write_results
 from hacrl.experiments.experiment import Experiment
 from hacrl.experiments.outcomes import Outcomes
 from hacrl.experiments.page import make_page
+from hacrl.experiments.places import Place
 from hacrl.experiments.suite import Suite
 from hacrl.storage.files import make_directory, write_atomic
 
 
-def run_suite(suite: Suite, out: Path, page: Path, jobs: int) -> None:
+def run_suite(suite: Suite, out: Path, page: Path, place: Place) -> None:
     """Carry out what is not finished yet, then write the page, and its other files in a folder beside it."""
     plans = {setting: suite.plan(setting, out) for setting in suite.file.settings}
-    commits = carry_out_plans(list(plans.values()), jobs)
+    commits = carry_out_plans(list(plans.values()), place)
     experiments = {
         setting: Experiment(Outcomes.read(plan), write_results(plan, suite.references(setting), made_with))
         for (setting, plan), made_with in zip(plans.items(), commits, strict=True)

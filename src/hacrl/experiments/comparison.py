@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from hacrl.experiments.outcomes import Outcomes
+from hacrl.experiments.places import Place
 from hacrl.experiments.plan import Plan, write_plan
 from hacrl.experiments.processes import carry_out
 from hacrl.experiments.report import report
@@ -22,18 +23,18 @@ class RunsFailed(Exception):
     """Some runs of a comparison ended without a result; the message tells which and why."""
 
 
-def run_comparison(plan: Plan, references: Sequence[str], jobs: int) -> Results:
+def run_comparison(plan: Plan, references: Sequence[str], place: Place) -> Results:
     """Carry out what is not finished yet, then write `results.json` and `results.md`."""
     references = choose_references(references, plan)
-    [commits] = carry_out_plans([plan], jobs)
+    [commits] = carry_out_plans([plan], place)
     return write_results(plan, references, commits)
 
 
-def carry_out_plans(plans: Sequence[Plan], jobs: int) -> list[list[str]]:
+def carry_out_plans(plans: Sequence[Plan], place: Place) -> list[list[str]]:
     """Finish all runs of several comparisons side by side; returns the commits each was made with."""
     commits = [write_plan(plan, current_commit()) for plan in plans]
     runs = [run for plan in plans for run in plan.runs()]
-    failures = carry_out(runs, jobs)
+    failures = carry_out(runs, place)
     if failures:
         reasons = "\n".join(f"  {name} {reason}" for name, reason in failures.items())
         raise RunsFailed(

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import ExitStack
 
+from hacrl.experiments.places import Place
 from hacrl.experiments.plan import PlannedRun
 from hacrl.experiments.progress import Progress
+from hacrl.experiments.steps import StepCounter
 from hacrl.experiments.workers import Worker
 from hacrl.storage.files import make_directory
 from hacrl.training.signals import stop_requests
@@ -24,53 +27,55 @@ class Interrupted(Exception):
         self.signal = signal
 
 
-def carry_out(runs: Sequence[PlannedRun], jobs: int) -> dict[str, str]:
-    """Begin or resume every unfinished run, at most `jobs` at once; returns what failed, with the reasons.
+def carry_out(runs: Sequence[PlannedRun], place: Place) -> dict[str, str]:
+    """Begin or resume every unfinished run; returns what failed, with the reasons.
 
     A run that fails does not end the others. Raises `Interrupted` after Ctrl-C or SIGTERM.
     """
     waiting = deque(run for run in runs if not run.finished)
     for folder in {run.log.parent for run in runs}:
         make_directory(folder)
-    workers = [Worker() for _ in range(min(jobs, len(waiting)))]
     failures: dict[str, str] = {}
-    progress = Progress(runs)
-    try:
-        with stop_requests() as stop:
-            while waiting or any(worker.run for worker in workers):
-                for worker in workers:
-                    if waiting and worker.run is None:
-                        worker.begin(waiting.popleft())
-                progress.running({w.run.name: w.steps() for w in workers if w.run})
-                time.sleep(POLL_SECONDS)
-                for worker in workers:
-                    _collect(worker, progress, failures)
-                if stop.signal is not None:
-                    _stop(workers)
-                    raise Interrupted(stop.signal)
-    finally:
-        for worker in workers:
-            worker.close()
-        progress.close()
+    with ExitStack() as closing:
+        workers = closing.enter_context(place.workers(len(waiting)))
+        progress = Progress(runs)
+        closing.callback(progress.close)
+        stop = closing.enter_context(stop_requests())
+        counters: dict[str, StepCounter] = {}
+        while waiting or any(worker.run for worker in workers):
+            for worker in workers:
+                if waiting and worker.idle:
+                    run = waiting.popleft()
+                    counters[run.name] = StepCounter(run)
+                    worker.begin(run)
+            progress.running({w.run.name: counters[w.run.name].steps() for w in workers if w.run})
+            time.sleep(POLL_SECONDS)
+            for worker in workers:
+                _collect(worker, progress, failures)
+            if stop.signal is not None:
+                _stop(workers)
+                raise Interrupted(stop.signal)
     return failures
 
 
 def _collect(worker: Worker, progress: Progress, failures: dict[str, str]) -> None:
     """Take note of a run that has ended."""
-    run, code = worker.run, worker.ended()
-    if run is None or code is None:
+    run, how = worker.run, worker.ended()
+    if run is None or how is None:
         return
-    failure = None if run.finished else _failure(run, code)
+    failure = None if run.finished else _failure(run, how)
     if failure:
         failures[run.name] = failure
     progress.ended(run, failure)
 
 
-def _failure(run: PlannedRun, code: int) -> str:
+def _failure(run: PlannedRun, how: str) -> str:
     """Why a process has ended without finishing its run."""
-    text = run.log.read_text(errors="replace") if run.log.exists() else ""
+    if not run.log.exists():
+        return f"ended {how}; {run.log} is not there: on a cluster all machines need the same files"
+    text = run.log.read_text(errors="replace")
     shown = "".join(f"\n    {line}" for line in text.splitlines()[-LOG_LINES_SHOWN:])
-    return f"ended with code {code}; the end of {run.log}:{shown}"
+    return f"ended {how}; the end of {run.log}:{shown}"
 
 
 def _stop(workers: Sequence[Worker]) -> None:

@@ -10,6 +10,7 @@ import yaml
 
 from hacrl.experiments.comparison import carry_out_plans
 from hacrl.experiments.outcomes import Outcomes
+from hacrl.experiments.places import Place
 from hacrl.experiments.plan import Plan, recipes_of
 from hacrl.experiments.suite import TUNED, Settings, Suite
 from hacrl.storage.files import write_atomic
@@ -38,10 +39,10 @@ class Sweep:
     trials: list[Trial]
 
 
-def tune(suite: Suite, out: Path, jobs: int) -> Path:
+def tune(suite: Suite, out: Path, place: Place) -> Path:
     """Run all sweeps and write down the best values by sampled accuracy; returns the file."""
     sweeps = sweeps_of(suite, out)
-    carry_out_plans([sweep.plan for sweep in sweeps.values()], jobs)
+    carry_out_plans([sweep.plan for sweep in sweeps.values()], place)
     chosen = {setting: _best(sweep) for setting, sweep in sweeps.items()}
     path = suite.path.parent / TUNED
     heading = (
@@ -69,8 +70,8 @@ def sweeps_of(suite: Suite, out: Path) -> dict[str, Sweep]:
         recipe = suite.recipe(setting, tuning.changes)
         recipes = recipes_of(recipe, variants, f"{suite.path}, tuning {setting}")
         if trials:
-            place = out / "tuning" / setting
-            sweeps[setting] = Sweep(Plan(place, recipes, tuning.seeds, f"tuning/{setting}"), trials)
+            folder = out / "tuning" / setting
+            sweeps[setting] = Sweep(Plan(folder, recipes, tuning.seeds, f"tuning/{setting}"), trials)
     return sweeps
 
 

@@ -16,6 +16,7 @@ import shutil
 import socket
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,8 +30,39 @@ LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 """Ray's own way of asking for the loopback interface: "0" means no cluster of several machines."""
 FOLDER = "hacrl-ray-"
 """Begins the names of the folders of clusters started here; the process's id follows."""
+CHECK_SECONDS = 5.0
+"""How often the head is looked after while somebody waits for an answer."""
+HEAD_PATIENCE = 20.0
+"""Seconds after which a silent head is given up; after 60 Ray itself would end our process without a word."""
 _set_at_import: dict[str, str] = {}
 """What Ray saw in the environment when it was imported here."""
+
+
+class Head:
+    """The one process of a cluster that all others need."""
+
+    def __init__(self, address: str) -> None:
+        self.lost = False
+        """Nothing may be asked of Ray any more: it would wait for the head, and then end our process."""
+        self._address = address
+        self._seen = time.monotonic()
+
+    def check(self) -> None:
+        """Raise `RuntimeFailure` if the head is gone."""
+        try:
+            _knock(self._address, CHECK_SECONDS, 0.0 if self.lost else HEAD_PATIENCE)
+        except OSError as error:
+            self.lost = True
+            raise RuntimeFailure(
+                f"the Ray cluster at {self._address} is lost: its head does not answer any more ({error}). "
+                "What is saved can be gone on with when there is a cluster again, or without Ray"
+            ) from error
+        self._seen = time.monotonic()
+
+    def check_now_and_then(self) -> None:
+        """As `check`, for whoever asks many times in a second."""
+        if time.monotonic() > self._seen + CHECK_SECONDS:
+            self.check()
 
 
 @contextmanager
@@ -54,7 +86,7 @@ def open_cluster(address: str | None, cpus: int, seconds: float) -> Iterator[Any
             "_temp_dir": str(folder),
         }
     else:
-        _knock(address, seconds)
+        _refuse_silent_head(address, seconds)
         settings["address"] = address
     try:
         with _environment(loopback=address is None):
@@ -80,6 +112,7 @@ def import_ray() -> Any:
     try:
         import ray
         import ray.experimental
+        import ray.util.scheduling_strategies
     except ImportError as error:
         raise RuntimeFailure("runtime: ray needs the ray package: pip install 'hacrl[ray]'") from error
     found = importlib.metadata.version("ray")
@@ -128,16 +161,31 @@ def _refuse_early_import(needed: Mapping[str, str]) -> None:
             )
 
 
-def _knock(address: str, seconds: float) -> None:
+def _refuse_silent_head(address: str, seconds: float) -> None:
     """Ray itself waits long for a head that is not there."""
-    host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+        _knock(address, seconds)
     except OSError as error:
         raise RuntimeFailure(
-            f"runtime.address {address}: nobody answers there ({error}). Start the head with "
+            f"the Ray cluster at {address}: nobody answers there ({error}). Start the head with "
             "`ray start --head`, or check the address and the firewall"
         ) from error
+
+
+def _knock(address: str, seconds: float, patience: float = 0.0) -> None:
+    """Connect to `host:port`, if need be again and again while there is patience."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdecimal()):
+        raise RuntimeFailure(f"the Ray cluster at {address}: expected host:port, such as 10.0.0.1:6379")
+    ends = time.monotonic() + patience
+    while True:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+            return
+        except OSError:
+            if time.monotonic() >= ends:
+                raise
+        time.sleep(min(1.0, patience))
 
 
 def _make_folder() -> Path:

@@ -7,6 +7,7 @@ import yaml
 
 from hacrl.experiments.assembly import run_suite
 from hacrl.experiments.page import DASH
+from hacrl.experiments.places import Place
 from hacrl.experiments.suite import load_suite
 from hacrl.experiments.tuning import sweeps_of, tune
 from helpers_suite import finish_all, suite, write_suite
@@ -23,7 +24,7 @@ def page(tmp_path):
     solved = {"hacpo": (30, 31, 30), "gspo": (10, 11, 10), "gspo_x2": (10, 18, 2)}
     for setting in found.file.settings:
         finish_all(found.plan(setting, tmp_path / "out"), solved)
-    run_suite(found, tmp_path / "out", tmp_path / "docs" / "results.md", jobs=1)
+    run_suite(found, tmp_path / "out", tmp_path / "docs" / "results.md", Place())
     return tmp_path / "docs" / "results.md"
 
 
@@ -79,7 +80,7 @@ def test_tuning_keeps_the_best_values_of_every_method_and_says_so(tmp_path):
         assert sweep.plan.seeds == (7, 8)
         assert all(recipe.task.settings == {"seed": 1} for recipe in sweep.plan.recipes.values())
         finish_all(sweep.plan, {"hacpo-delta-0.1": 12, "hacpo-delta-0.4": 20})
-    chosen = yaml.safe_load(tune(found, tmp_path / "out", jobs=1).read_text())
+    chosen = yaml.safe_load(tune(found, tmp_path / "out", Place()).read_text())
     assert chosen == {
         "pair": {"hacpo": {"method.delta": 0.4}},
         "short": {"hacpo": {"method.delta": 0.4}, "wide": {"optimiser.learning_rate": 0.5}},
@@ -88,7 +89,7 @@ def test_tuning_keeps_the_best_values_of_every_method_and_says_so(tmp_path):
     assert tuned.plan("pair", tmp_path).recipes["hacpo"].method.delta == 0.4
     for setting in tuned.file.settings:
         finish_all(tuned.plan(setting, tmp_path / "out"), {})
-    run_suite(tuned, tmp_path / "out", tmp_path / "results.md", jobs=1)
+    run_suite(tuned, tmp_path / "out", tmp_path / "results.md", Place())
     assert (
         "tuned on the seeds 7, 8, task.seed 1, none of which is reported"
         in (tmp_path / "results.md").read_text()

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from hacrl.experiments.comparison import choose_references, run_comparison
+from hacrl.experiments.places import Place
 from hacrl.experiments.report import report
 from hacrl.experiments.results import make_results
 from helpers_compare import finish, plan, read
@@ -153,7 +154,7 @@ def test_the_report_says_what_the_numbers_say(planned):
 
 
 def test_a_finished_comparison_only_writes_its_results(planned):
-    found = run_comparison(planned, (), jobs=2)
+    found = run_comparison(planned, (), Place(jobs=2))
     kept = json.loads((planned.out / "results.json").read_text())
     assert kept["seeds"] == [0, 1]
     assert kept["accuracies"][0]["mean"]["methods"]["hacpo"]["mean"] == 9 / 16

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hacrl.runtime import RuntimeFailure
+from hacrl.runtime import RuntimeFailure, cluster
 from hacrl.runtime.cluster import FOLDER, _environment, _make_folder, open_cluster
 
 
@@ -18,10 +18,28 @@ def test_a_head_that_is_not_there_is_told_at_once():
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     with (
-        pytest.raises(RuntimeFailure, match=f"runtime.address {address}: nobody answers"),
+        pytest.raises(RuntimeFailure, match=f"the Ray cluster at {address}: nobody answers"),
         open_cluster(address, 1, 5.0),
     ):
         pytest.fail("connected")
+
+
+def test_an_address_without_a_port_is_refused():
+    with pytest.raises(RuntimeFailure, match="at head: expected host:port"), open_cluster("head", 1, 5.0):
+        pytest.fail("connected")
+
+
+def test_a_head_is_lost_when_it_does_not_answer_for_a_while(monkeypatch):
+    monkeypatch.setattr(cluster, "HEAD_PATIENCE", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        head = cluster.Head(address)
+        head.check()
+        assert not head.lost
+    head.check_now_and_then()  # it was there a moment ago
+    with pytest.raises(RuntimeFailure, match=f"the Ray cluster at {address} is lost"):
+        head.check()
+    assert head.lost
 
 
 def test_the_token_is_gone_from_the_environment_when_ray_has_read_it(monkeypatch):
