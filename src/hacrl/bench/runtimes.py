@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from hacrl.bench.tables import Table
 from hacrl.config import parse_recipe
 from hacrl.tasks import Task
 from hacrl.training.team import Team, build_team
-from hacrl.training.train import train_step
+from hacrl.training.train import StepRecord, train_step
 
 WORK = Workload(SIZES["M"], eos_hazard=0.0)
 """Answers of full length, so that all steps and agents have the same work."""
@@ -43,7 +43,7 @@ class Paces:
     together: Pace
 
 
-def measure_runtimes(progress: Callable[[str], None], repeats: int = 5) -> Paces:
+def measure_runtimes(progress: Callable[[str], None], repeats: int) -> Paces:
     """Agents of size M, 16 prompts x 8 samples, 32 new tokens."""
     with tempfile.TemporaryDirectory() as folder:
         models = [_save_agent(Path(folder) / f"agent-{seed}", seed) for seed in range(2)]
@@ -57,15 +57,11 @@ def _pace(models: Sequence[Path], repeats: int, progress: Callable[[str], None])
             progress(f"{len(models)} agents, {runtime}: loading")
             teams[runtime] = _team(models, runtime)
             closing.callback(teams[runtime].close)
-        hours: dict[str, list[float]] = {runtime: [] for runtime in RUNTIMES}
-        for step in range(1, repeats + 2):
-            progress(f"{len(models)} agents: round {step - 1} of {repeats}")
-            records = {runtime: train_step(team, step) for runtime, team in teams.items()}
-            if step > 1:  # the first warms up
-                for runtime, record in records.items():
-                    hours[runtime].append(3600 / record.elapsed)
+        rounds = list(_rounds(teams, repeats, progress))
         _check_equal(teams)
-    record, (moved, *_) = records["ray"], records["ray"].traffic.values()
+    hours = {runtime: [3600 / records[runtime].elapsed for records in rounds] for runtime in RUNTIMES}
+    record = rounds[-1]["ray"]
+    moved = next(iter(record.traffic.values()))
     drawn = len(record.trajectories) * WORK.max_new // len(models)
     return Pace(
         agents=len(models),
@@ -75,6 +71,19 @@ def _pace(models: Sequence[Path], repeats: int, progress: Callable[[str], None])
         bytes_per_drawn_token=moved.rollouts / drawn,
         bytes_per_taught_token=moved.rows / (drawn * len(models)),
     )
+
+
+def _rounds(
+    teams: Mapping[str, Team], repeats: int, progress: Callable[[str], None]
+) -> Iterator[dict[str, StepRecord]]:
+    """The same step with both runtimes; who comes first changes, so that a drift of the machine cancels."""
+    order = list(teams)
+    for step in range(1, repeats + 2):
+        progress(f"{len(next(iter(teams.values())).members)} agents: round {step - 1} of {repeats}")
+        records = {runtime: train_step(teams[runtime], step) for runtime in order}
+        order.reverse()
+        if step > 1:  # the first warms up
+            yield records
 
 
 def _check_equal(teams: dict[str, Team]) -> None:
@@ -91,12 +100,21 @@ def runtime_tables(paces: Paces) -> list[Table]:
             f"{pace.local.median:,.0f}",
             f"{pace.ray.median:,.0f}",
             f"{pace.gain.median:.2f} ({pace.gain.low:.2f} to {pace.gain.high:.2f})",
+            f"{1 / pace.gain.median - 1:+.1%}" if pace.agents == 1 else "",
             f"{pace.bytes_per_drawn_token:.1f}",
             f"{pace.bytes_per_taught_token:.1f}",
         )
         for pace in (paces.alone, paces.together)
     ]
-    header = ("", "local", "ray", "ray / local", "bytes per drawn token", "bytes per taught token")
+    header = (
+        "",
+        "local",
+        "ray",
+        "ray / local",
+        "overhead",
+        "bytes per drawn token",
+        "bytes per taught token",
+    )
     title = (
         "Steps per hour, agents of size M, 16 prompts x 8 samples, 32 new tokens; equal weights afterwards"
     )

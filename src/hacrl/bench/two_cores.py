@@ -1,4 +1,7 @@
-"""Throughput of two agents on two cores against one on one core, each agent in a process of its own."""
+"""What a second core adds when two agents have nothing to do with each other: the most a runtime can reach.
+
+Whole steps that agents take together, with their waiting and exchange, are in `runtimes.py`.
+"""
 
 from __future__ import annotations
 
