@@ -45,7 +45,8 @@ class Progress:
         if self._at_start is None:
             self._at_start = done  # what resumed runs did before does not count as speed either
         self._left = _left(time.monotonic() - self._began, done - self._at_start, self._total - done)
-        description = f"{self._ended}/{self._runs} runs  {', '.join(steps)}"
+        doing = ", ".join(steps) or "waiting for a free CPU"
+        description = f"{self._ended}/{self._runs} runs  {doing}"
         self._bar.update(self._task, description=description, completed=done, left=self._left)
 
     def ended(self, run: PlannedRun, failure: str | None) -> None:
