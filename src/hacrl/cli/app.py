@@ -14,6 +14,7 @@ from hacrl.cli.doctor import doctor
 from hacrl.cli.evaluate import evaluate
 from hacrl.cli.report import report
 from hacrl.cli.results import results
+from hacrl.cli.simulate import simulate
 from hacrl.cli.train import train
 from hacrl.cli.trajectories import trajectories
 from hacrl.cli.verify import verify
@@ -35,6 +36,7 @@ app.command()(audit)
 app.command()(doctor)
 app.command()(demo)
 app.command()(bench)
+app.command()(simulate)
 app.command()(report)
 app.command()(watch)
 app.command()(trajectories)

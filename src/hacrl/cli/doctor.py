@@ -82,7 +82,7 @@ def _agents_table(found: Diagnosis) -> Table:
         parameters = trained = "not known yet"
         if agent.facts:
             parameters, trained = f"{agent.facts.parameters:,}", f"{agent.facts.trained:,}"
-        device = f"{agent.gpus:g} GPUs" if agent.gpus else agent.device
+        device = f"{agent.gpus * agent.ranks:g} GPUs" if agent.gpus else agent.device
         table.add_row(agent.name, agent.model, parameters, trained, device, f"{agent.learning_rate:g}")
     return table
 
@@ -111,8 +111,8 @@ def _memory_table(found: Diagnosis) -> Table:
     from hacrl.doctor.advice import places
     from hacrl.doctor.memory import in_units
 
-    parts = ("weights", "gradients", "moments", "reference", "critic", "cache", "activations")
-    table = _table("Memory, about", "agent", *parts)
+    parts = ("weights", "gradients", "moments", "reference", "critic", "gathered", "cache", "activations")
+    table = _table("Memory of each device, about", "agent", *parts)
     for agent in found.agents:
         if agent.memory:
             table.add_row(agent.name, *(in_units(getattr(agent.memory, part)) for part in parts))

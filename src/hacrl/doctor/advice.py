@@ -131,7 +131,7 @@ def places(found: Diagnosis) -> list[Place]:
             by_device[agent.device].append(agent)
     here = [Place(device, needed_on(agents), memory_of(device)) for device, agents in by_device.items()]
     return here + [
-        Place(f"the GPU of {agent.name}", needed_on([agent]), round(min(1.0, agent.gpus) * found.gpu_memory))
+        Place(f"each GPU of {agent.name}", needed_on([agent]), round(min(1.0, agent.gpus) * found.gpu_memory))
         for agent in found.agents
         if agent.memory and agent.gpus
     ]

@@ -16,7 +16,7 @@ from hacrl.agents.errors import AgentError
 from hacrl.algorithm import HacpoObjective, window_lower
 from hacrl.config import AgentRecipe, Recipe, TaskSection, make_method
 from hacrl.config.problems import Problem, nearest
-from hacrl.doctor.memory import Memory, cluster_gpu_memory, estimate
+from hacrl.doctor.memory import Memory, cluster_gpu_memory, estimate, ranks_of
 from hacrl.doctor.models import ModelFacts, is_elsewhere, look_at
 from hacrl.doctor.offline import offline
 from hacrl.methods import Sharing
@@ -40,7 +40,9 @@ class AgentPlan:
     facts: ModelFacts | None
     device: str
     gpus: float
-    """Of a Ray cluster, for this agent alone; 0: it computes on a device of this machine."""
+    """Of a Ray cluster, for each of the agent's processes; 0: it computes on a device of this machine."""
+    ranks: int
+    """Its processes."""
     learning_rate: float
     peers: tuple[str, ...]
     rollouts: int
@@ -165,6 +167,8 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
     )
     if agent.lora:
         found.attempt(f"{key}.lora", partial(_require, "peft", "lora"))
+    if agent.engine:
+        found.attempt(f"{key}.engine", partial(_require, "vllm", "vllm"))
     peers = recipe.topology()[agent.name]
     rollouts = recipe.prompts_per_step * recipe.samples_of(agent.name)
     row = recipe.sampling.max_new_tokens
@@ -176,6 +180,7 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
         facts=facts,
         device=device,
         gpus=gpus,
+        ranks=ranks_of(recipe, agent.name),
         learning_rate=recipe.learning_rate_of(agent.name),
         peers=peers,
         rollouts=rollouts,
@@ -196,7 +201,7 @@ def _look_at_model(found: Diagnosis, key: str, agent: AgentRecipe) -> ModelFacts
 
 
 def _look_for_gpus(found: Diagnosis) -> None:
-    wanted, here = sum(agent.gpus for agent in found.agents), torch.cuda.device_count()
+    wanted, here = sum(agent.gpus * agent.ranks for agent in found.agents), torch.cuda.device_count()
     if found.recipe.runtime.address is None and wanted > here:
         message = f"the agents need {wanted:g} GPUs and this machine has {here}: start it where they are"
         found.notes.append(Problem("runtime", message))

@@ -17,7 +17,7 @@ KEPT_PER_LAYER = (12, 4)
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes."""
+    """Bytes on each of the agent's devices."""
 
     weights: int
     gradients: int
@@ -25,6 +25,8 @@ class Memory:
     reference: int
     critic: int
     """A second model with gradients and moments of its own; 0 unless the method needs one."""
+    gathered: int
+    """The other ranks' weights while sampling; 0 for an agent in one process."""
     cache: int
     """Keys and values while sampling."""
     activations: int
@@ -38,32 +40,44 @@ class Memory:
     @property
     def passing(self) -> int:
         """What comes and goes, at its largest."""
-        return max(self.cache, self.activations)
+        return max(self.gathered + self.cache, self.activations)
 
 
 def estimate(recipe: Recipe, name: str, facts: ModelFacts, device: str, longest_prompt: int) -> Memory:
-    """The agent's memory on a device, every response at its full length."""
-    width = 4 if device == "cpu" else 2
-    whole = recipe.agent(name).lora is None
+    """The agent's memory on each of its devices, every response at its full length."""
+    agent, width = recipe.agent(name), 4 if device == "cpu" else 2
+    ranks = ranks_of(recipe, name)
     row = longest_prompt + recipe.sampling.max_new_tokens
     row = min(row, facts.context or row)
-    rows = min(recipe.sampling.max_rows, recipe.prompts_per_step * recipe.samples_of(name))
+    rows = min(recipe.sampling.max_rows, math.ceil(recipe.prompts_per_step / ranks) * recipe.samples_of(name))
     weights = width * facts.parameters + (4 * facts.trained if width == 2 else 0)
     gradients, moments = width * facts.trained, 8 * facts.trained
     critic = make_method(recipe.method, len(recipe.agents)).critic is not None
-    micro_batch = _micro_batch(recipe, row)
-    activations = micro_batch * (_kept_per_token(recipe, facts, width) + 8 * facts.vocabulary)
-    if critic:  # it has no vocabulary, but it never recomputes activations either
-        activations = max(activations, micro_batch * facts.layers * _kept_per_layer(facts) * width)
+    reference = width * facts.parameters if recipe.optimiser.kl and agent.lora is None else 0
     return Memory(
-        weights=weights,
-        gradients=gradients,
-        moments=moments,
-        reference=width * facts.parameters if recipe.optimiser.kl and whole else 0,
-        critic=weights + gradients + moments if critic else 0,
+        weights=weights // ranks,
+        gradients=gradients // ranks,
+        moments=moments // ranks,
+        reference=reference // ranks,
+        critic=(weights + gradients + moments) // ranks if critic else 0,
+        gathered=width * facts.parameters * (ranks - 1) // ranks,
         cache=rows * row * 2 * facts.layers * facts.key_value * width,
-        activations=activations,
+        activations=_activations(recipe, facts, row, width, critic),
     )
+
+
+def ranks_of(recipe: Recipe, name: str) -> int:
+    """Processes that hold the agent together, each with a device of its own."""
+    return int(getattr(recipe.agent(name).resources, "ranks", 1))
+
+
+def _activations(recipe: Recipe, facts: ModelFacts, row: int, width: int, critic: bool) -> int:
+    tokens, per_layer = _micro_batch(recipe, row), kept_per_layer(facts)
+    whole = facts.layers * per_layer
+    kept = facts.layers * facts.hidden + per_layer if recipe.updates.gradient_checkpointing else whole
+    own = tokens * (kept * width + 8 * facts.vocabulary)
+    # A critic has no vocabulary, but it never recomputes activations either.
+    return max(own, tokens * whole * width) if critic else own
 
 
 def _micro_batch(recipe: Recipe, row: int) -> int:
@@ -73,15 +87,7 @@ def _micro_batch(recipe: Recipe, row: int) -> int:
     return max(row, min(recipe.updates.tokens_per_micro_batch, prompts * samples * row))
 
 
-def _kept_per_token(recipe: Recipe, facts: ModelFacts, width: int) -> int:
-    """Bytes of activations, the logits not counted."""
-    kept = facts.layers * _kept_per_layer(facts)
-    if recipe.updates.gradient_checkpointing:
-        kept = facts.layers * facts.hidden + _kept_per_layer(facts)
-    return kept * width
-
-
-def _kept_per_layer(facts: ModelFacts) -> int:
+def kept_per_layer(facts: ModelFacts) -> int:
     """Numbers of activations per token."""
     return KEPT_PER_LAYER[0] * facts.hidden + KEPT_PER_LAYER[1] * facts.feed_forward
 

@@ -23,7 +23,7 @@ HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The sizes that decide about memory."""
+    """The sizes that decide about memory and time."""
 
     parameters: int
     trained: int
@@ -31,6 +31,8 @@ class ModelFacts:
     layers: int
     hidden: int
     feed_forward: int
+    query: int
+    """Numbers in one layer's queries for one token."""
     key_value: int
     """Numbers in one layer's keys for one token; its values are as many."""
     vocabulary: int
@@ -108,6 +110,7 @@ def _facts(network: Any, lora: LoraSection | None) -> ModelFacts:
         layers=config.num_hidden_layers,
         hidden=hidden,
         feed_forward=getattr(config, "intermediate_size", None) or 4 * hidden,
+        query=heads * head,
         key_value=(getattr(config, "num_key_value_heads", None) or heads) * head,
         vocabulary=config.vocab_size,
         context=int(context) if context else None,

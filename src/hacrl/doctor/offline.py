@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+
+import huggingface_hub.constants
+
+KEPT_IN = ("huggingface_hub.constants", "datasets.config")
+"""Modules with a copy of the setting; the second takes it from the first when it is imported."""
 
 
 @contextmanager
 def offline() -> Iterator[None]:
     """The hub's libraries read their cache only, at once, instead of trying to connect for half a minute."""
-    switches = _switches()
-    before = [switch.HF_HUB_OFFLINE for switch in switches]
-    for switch in switches:
-        switch.HF_HUB_OFFLINE = True
+    before = huggingface_hub.constants.HF_HUB_OFFLINE
+    _set(True)
     try:
         yield
     finally:
-        for switch, value in zip(switches, before, strict=True):
-            switch.HF_HUB_OFFLINE = value
+        _set(before)
 
 
-def _switches() -> list[Any]:
-    """The modules that keep the setting; datasets has a copy of its own, if it is installed."""
-    import huggingface_hub.constants
-
-    try:
-        import datasets.config
-    except ImportError:  # then no task can come from the hub
-        return [huggingface_hub.constants]
-    return [huggingface_hub.constants, datasets.config]
+def _set(value: bool) -> None:
+    for name in KEPT_IN:
+        if name in sys.modules:
+            sys.modules[name].HF_HUB_OFFLINE = value  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The paper's models as their publishers describe them (config.json), for planning without the hub."""
+"""The models of the recipes in recipes/paper as published (config.json), for planning without the hub."""
 
 from __future__ import annotations
 
@@ -51,6 +51,7 @@ PUBLISHED: dict[str, dict[str, Any]] = {
     "Qwen/Qwen3-4B": _QWEN3_4B | {"max_position_embeddings": 40960},
     "Qwen/Qwen3-4B-Base": _QWEN3_4B,
     "Qwen/Qwen3-4B-Instruct-2507": _QWEN3_4B | {"max_position_embeddings": 262144},
+    "Qwen/Qwen3-8B": _QWEN3_8B | {"max_position_embeddings": 40960},
     "Qwen/Qwen3-8B-Base": _QWEN3_8B,
     "meta-llama/Llama-3.2-1B-Instruct": _LLAMA_1B,
     "meta-llama/Llama-3.2-3B-Instruct": _LLAMA_3B,

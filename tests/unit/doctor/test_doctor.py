@@ -156,7 +156,9 @@ def test_model_facts_are_those_of_the_model(model: str):
     network = Qwen3ForCausalLM(Qwen3Config(**SIZES))
     facts = look_at(model, None)
     expected = network.num_parameters()
-    assert facts == ModelFacts(expected, expected, 3, 64, 160, key_value=32, vocabulary=100, context=128)
+    assert facts == ModelFacts(
+        expected, expected, 3, 64, 160, query=64, key_value=32, vocabulary=100, context=128
+    )
     for targets in ("all-linear", ("q_proj", "v_proj")):
         lora = LoraSection(rank=4, target_modules=targets)
         adapted = with_adapters(copy.deepcopy(network), LoraSettings(**lora.model_dump()), seed=0)
@@ -204,8 +206,8 @@ def test_every_agent_of_a_cluster_has_gpus_of_its_own(gpu_gb: int, fits: bool, m
     )
     found = examine(parse_recipe(values), gpu_gb * 10**9)
     assert [(place.name, place.needed <= place.there) for place in places(found)] == [
-        ("the GPU of a", fits),
-        ("the GPU of b", fits),
+        ("each GPU of a", fits),
+        ("each GPU of b", fits),
     ]
     assert ("sampling.max_rows" in [warning.key for warning in warnings_for(found)]) is not fits
 
@@ -218,6 +220,7 @@ FACTS = ModelFacts(
     layers=2,
     hidden=8,
     feed_forward=16,
+    query=8,
     key_value=4,
     vocabulary=50,
     context=100,
@@ -287,7 +290,7 @@ def test_settings_that_save_memory_never_cost_any(rows: int, budget: int, checkp
 def test_agents_of_a_device_share_only_what_passes():
     recipe = parse_recipe(recipe_with("m"))
     memory = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
-    plan = AgentPlan("a", "m", FACTS, "cpu", 0, 1e-6, (), 1, 1, 1, 1, (), memory)
+    plan = AgentPlan("a", "m", FACTS, "cpu", 0, 1, 1e-6, (), 1, 1, 1, 1, (), memory)
     assert needed_on([plan] * 3) == 3 * memory.kept + memory.passing
 
 
@@ -379,7 +382,7 @@ def test_a_model_too_large_for_the_machine(model: str, monkeypatch: pytest.Monke
 
 
 def test_large_copies_and_checkpoints(model: str, monkeypatch: pytest.MonkeyPatch):
-    large = ModelFacts(10**9, 10**9, 2, 8, 16, 4, 50, 4096)
+    large = ModelFacts(10**9, 10**9, 2, 8, 16, 8, 4, 50, 4096)
     monkeypatch.setattr("hacrl.doctor.examination.look_at", lambda model, lora: large)
     monkeypatch.setattr("hacrl.doctor.advice.memory_of", lambda device: 10**12)
     assert warned(recipe_with(model)) == ["optimiser.kl", "optimiser.kl", "checkpoint.every"]

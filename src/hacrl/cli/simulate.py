@@ -1,0 +1,122 @@
+"""`hacrl simulate`: what a step of a recipe would cost on other hardware."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from hacrl.config import Recipe
+    from hacrl.simulate.hardware import Hardware
+
+HERE = "here"
+
+
+def simulate(
+    recipe: Annotated[
+        Path | None, typer.Argument(help="The recipe, a YAML file; none with --check.", show_default=False)
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="Change a key of the recipe: prompts_per_step=256"),
+    ] = None,
+    hardware: Annotated[
+        str, typer.Option(help="h100, a100 (assumed figures), or here: one core of this machine, measured.")
+    ] = "h100",
+    run: Annotated[
+        Path | None, typer.Option("--from", help="A run on that hardware, whose measured phases are met.")
+    ] = None,
+    prompt_tokens: Annotated[float, typer.Option(min=1, help="Mean length of a prompt.")] = 200,
+    response_tokens: Annotated[
+        float | None,
+        typer.Option(min=1, help="Mean length of a response. [default: sampling.max_new_tokens]"),
+    ] = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Predict measured steps on this machine instead.")
+    ] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+) -> None:
+    """Estimate time, network traffic and memory of a step; docs/simulate.md has the formulas.
+
+    With --check, exit code 1 if a step of this machine is predicted more than 20% wrong.
+    """
+    from hacrl.cli.errors import user_errors
+
+    with user_errors():
+        if check:
+            _check(markdown)
+            return
+        if recipe is None:
+            raise ValueError("give a recipe, or --check")
+
+        from hacrl.config import load_recipe
+
+        _forecast(
+            load_recipe(recipe, overrides or ()), hardware, run, prompt_tokens, response_tokens, markdown
+        )
+
+
+def _check(markdown: bool) -> None:
+    from hacrl.bench.tables import print_tables
+    from hacrl.simulate.check import check, check_tables
+
+    checked = check(_progress)
+    print_tables(check_tables(checked), markdown=markdown)
+    if not checked.passed:
+        typer.echo("error: a step is predicted more than 20% wrong", err=True)
+        raise typer.Exit(1)
+
+
+def _forecast(
+    recipe: Recipe,
+    name: str,
+    run: Path | None,
+    prompt_tokens: float,
+    response_tokens: float | None,
+    markdown: bool,
+) -> None:
+    from hacrl.bench.tables import print_tables
+    from hacrl.config import RecipeError
+    from hacrl.doctor import examine
+    from hacrl.simulate.forecast import Lengths, forecast
+    from hacrl.simulate.runs import scaled_to
+    from hacrl.simulate.tables import forecast_tables
+
+    found = examine(recipe)
+    if found.errors:
+        raise RecipeError("the recipe", found.errors)
+    facts = {plan.name: plan.facts for plan in found.agents if plan.facts}
+    for plan in found.agents:
+        if plan.facts is None:
+            raise ValueError(
+                f"agent {plan.name}: nothing is known of {plan.model}: it is not on this machine"
+            )
+    chosen = _hardware(name)
+    if run is not None:
+        chosen = scaled_to(run, prompt_tokens, chosen)
+    longest = recipe.sampling.max_new_tokens
+    lengths = Lengths(prompt_tokens, min(response_tokens or longest, longest), longest)
+    verifier = recipe.reward.verifier or (found.task.verifier if found.task else "math")
+    cost = forecast(recipe, facts, lengths, chosen, verifier)
+    print_tables(forecast_tables(recipe, found.agents, cost), markdown=markdown)
+    typer.echo(
+        f"{chosen.name}: {chosen.origin}. Prompts of {prompt_tokens:g} and responses of "
+        f"{lengths.response:g} tokens on average, the longest {longest}."
+    )
+
+
+def _hardware(name: str) -> Hardware:
+    from hacrl.simulate.check import measure_here
+    from hacrl.simulate.hardware import GPUS
+
+    if name == HERE:
+        return measure_here(_progress)
+    if name not in GPUS:
+        raise ValueError(f"--hardware {name!r}: choose one of {', '.join([*GPUS, HERE])}")
+    return GPUS[name]
+
+
+def _progress(doing: str) -> None:
+    typer.echo(f"... {doing}", err=True)
