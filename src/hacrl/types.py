@@ -32,6 +32,22 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineCheck:
+    """A response drawn by a generation engine, as the engine and as the trained model itself see it."""
+
+    engine_logp: float
+    """Mean log-prob of its tokens that the engine reports."""
+    trainer_logp: float
+    """The same from the model that is trained."""
+    difference: float
+    """Largest difference between the two at one token."""
+    rescored: bool
+    """Whether the difference was too large, so that the trained model's log-probs are used."""
+    weight: float = 1.0
+    """What the response counts in the drawing agent's own updates: 1, or the correction of the difference."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rollout:
     """One sampled response in the tokens of the agent that drew it."""
 
@@ -44,6 +60,8 @@ class Rollout:
     token_logps: tuple[float, ...]
     """Log-probability of each sampled token under the sampling policy at temperature 1."""
     finish_reason: FinishReason
+    engine: EngineCheck | None = None
+    """None: the trained model itself drew it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +139,8 @@ class TrainingRow:
     """The number of the source's response to the prompt."""
     judgement: Judgement | None = None
     """None: the learner has no critic, and all tokens share one advantage."""
+    weight: float = 1.0
+    """What the row's loss is multiplied by (`EngineCheck.weight`)."""
 
 
 MiniBatch = tuple[TrainingRow, ...]

@@ -9,7 +9,7 @@ import torch
 
 from hacrl.agents import nursery
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import LoraSettings, Optimisation
+from hacrl.agents.settings import LoraSettings, Optimisation, VllmSettings
 from hacrl.algorithm.critic import CriticParams
 
 
@@ -24,6 +24,8 @@ class Blueprint:
     optimisation: Optimisation | None = None
     lora: LoraSettings | None = None
     critic: CriticParams | None = None
+    engine: VllmSettings | None = None
+    """None: the built-in sampler."""
     seed: int = 0
 
     def load(self) -> Policy:
@@ -35,6 +37,7 @@ class Blueprint:
             optimisation=self.optimisation,
             lora=self.lora,
             critic=self.critic,
+            engine=self.engine,
             seed=self.seed,
         )
 

@@ -20,6 +20,10 @@ class OutOfMemory(AgentError):
     """The device ran out of memory; the message names the settings to lower."""
 
 
+class EngineFailed(AgentError):
+    """An agent's generation engine broke down or does not hold the agent's weights: it cannot go on."""
+
+
 @contextmanager
 def naming_memory_settings(agent: str, doing: str, settings: str) -> Iterator[None]:
     """Turn the device's out-of-memory error into one that names the settings to lower."""

@@ -106,6 +106,7 @@ class Learner:
             chosen = [rows[i] for i in batch]
             data = source_data([taught[i] for i in batch], self._device, _mean_length(mini_batch))
             losses = objective(self._scorer.logps(chosen), response_mask(chosen, self._device), data, update)
+            losses = losses * _weights([taught[i] for i in batch], self._device)
             if losses.requires_grad:  # an objective may give rows no gradient at all
                 parts = torch.autograd.grad(
                     losses.sum() / len(mini_batch), parameters, materialize_grads=True
@@ -125,7 +126,7 @@ class Learner:
         mask = response_mask(rows, self._device)
         data = source_data(batch, self._device, _mean_length(mini_batch))
         logps = self._scorer.logps(rows)
-        losses = objective(logps, mask, data, update)
+        losses = objective(logps, mask, data, update) * _weights(batch, self._device)
         kls = torch.zeros_like(losses)
         if self._reference is not None and bool(data.own.any()):
             kls = kl_low_variance(logps, self._reference(rows), mask) * data.own
@@ -164,6 +165,10 @@ def _in_order(parts: Sequence[Tensor], batches: Sequence[Sequence[int]], rows: i
 
 def _has_advantage(row: TrainingRow) -> bool:
     return row.advantage != 0.0 or (row.judgement is not None and any(row.judgement.advantages))
+
+
+def _weights(rows: Sequence[TrainingRow], device: torch.device) -> Tensor:
+    return torch.tensor([row.weight for row in rows], device=device)
 
 
 def _mean_length(rows: Sequence[TrainingRow]) -> float:

@@ -22,8 +22,11 @@ from hacrl.agents.paths import choose_paths
 from hacrl.agents.reference import frozen_copy, without_adapters
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job, draw
-from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
+from hacrl.agents.settings import LoraSettings, Optimisation, Sampling, VllmSettings
 from hacrl.agents.streams import Stream
+from hacrl.agents.vllm_check import checked
+from hacrl.agents.vllm_engine import VllmEngine
+from hacrl.agents.vllm_weights import merged_weights
 from hacrl.algorithm.batch import Objective
 from hacrl.algorithm.critic import CriticParams
 from hacrl.types import MiniBatch, Prompt, Rollout
@@ -47,12 +50,14 @@ class Policy:
         optimisation: Optimisation | None = None,
         lora: LoraSettings | None = None,
         critic: CriticParams | None = None,
+        engine: VllmSettings | None = None,
         template_variables: Mapping[str, object] | None = None,
         seed: int = 0,
     ) -> None:
         """Use a model in memory as an agent; it is trained in place. `seed` initialises the LoRA adapters.
 
         With `critic` the agent has a second model that judges its responses (`judge`), which PPO needs.
+        With `engine` vLLM draws its responses, else the built-in sampler.
         `template_variables` go to the chat template (see `Rendering`).
         """
         self.name = name
@@ -85,6 +90,10 @@ class Policy:
             scorer = self._paths.scorer
             initial = without_adapters(self._whole, scorer) if adapted else frozen_copy(self._model, scorer)
             self._learner.add_kl(self.optimisation.kl, initial)
+        self._engine: VllmEngine | None = None
+        if engine is not None:
+            network = self._model
+            self._engine = VllmEngine(name, network.config, network.dtype, network.device, engine)
 
     @classmethod
     def load(
@@ -97,6 +106,7 @@ class Policy:
         optimisation: Optimisation | None = None,
         lora: LoraSettings | None = None,
         critic: CriticParams | None = None,
+        engine: VllmSettings | None = None,
         template_variables: Mapping[str, object] | None = None,
         seed: int = 0,
     ) -> Policy:
@@ -111,6 +121,7 @@ class Policy:
             optimisation=optimisation,
             lora=lora,
             critic=critic,
+            engine=engine,
             template_variables=template_variables,
             seed=seed,
         )
@@ -132,7 +143,11 @@ class Policy:
         for prompt, ids in zip(prompts, encoded, strict=True):
             limit = min(sampling.max_new_tokens, self._room(prompt.id, len(ids)))
             jobs += [Job(ids, Stream(seed, self.name, prompt.id, number), limit) for number in range(samples)]
-        drawn = self._draw(jobs, sampling)
+        drawn = (
+            self._draw(jobs, sampling)
+            if self._engine is None
+            else self._drawn_by(self._engine, jobs, sampling)
+        )
         return [
             Rollout(
                 prompt_id=prompts[row // samples].id,
@@ -141,6 +156,7 @@ class Policy:
                 token_ids=response.token_ids,
                 token_logps=response.token_logps,
                 finish_reason="stop" if response.stopped else "length",
+                engine=response.engine,
             )
             for row, response in enumerate(drawn)
         ]
@@ -223,7 +239,11 @@ class Policy:
     @property
     def context_length(self) -> int | None:
         """Most tokens of a prompt and its response together; None when the model sets no limit."""
-        return loading.context_length(self._model)
+        own = loading.context_length(self._model)
+        if self._engine is None:
+            return own
+        room = self._engine.context_length
+        return room if own is None else min(own, room)
 
     def fingerprint(self) -> str:
         """16 hex digits that change exactly when a weight changes."""
@@ -256,6 +276,13 @@ class Policy:
         # In half precision decoding and training round differently: take the log-probs training will see.
         scores = self.score([(job.prompt, drawn[row].token_ids) for row, job in enumerate(jobs)])
         return [Drawn(drawn[row].token_ids, scores[row], drawn[row].stopped) for row in range(len(jobs))]
+
+    def _drawn_by(self, engine: VllmEngine, jobs: list[Job], sampling: Sampling) -> list[Drawn]:
+        """Let the engine decode with the weights as they are now; compare what it says with the model."""
+        engine.hold(merged_weights(self._model))
+        drawn = engine.draw(jobs, sampling, self.encoder.eos_ids)
+        rows = [(job.prompt, response.token_ids) for job, response in zip(jobs, drawn, strict=True)]
+        return checked(drawn, self.score(rows), engine.settings)
 
     def _room(self, prompt_id: str, length: int) -> int:
         """Tokens left for a response."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from hacrl.agents.engine import Decoder, Tokens
 from hacrl.agents.settings import Sampling
 from hacrl.agents.streams import Stream
+from hacrl.types import EngineCheck
 
 COMPACT_BELOW = 0.8
 """Finished rows are dropped from the batch when the unfinished ones are fewer than this share of it."""
@@ -35,6 +36,8 @@ class Drawn:
     token_ids: Tokens
     token_logps: tuple[float, ...]
     stopped: bool
+    engine: EngineCheck | None = None
+    """None: the model itself drew it."""
 
 
 def draw(

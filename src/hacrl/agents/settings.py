@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 Schedule = Literal["constant", "linear", "cosine"]
+Correction = Literal["none", "truncated"]
 
 
 def _require(holds: bool, setting: str, value: object, wanted: str) -> None:
@@ -84,3 +85,26 @@ class LoraSettings:
         _require(self.rank >= 1, "lora rank", self.rank, "at least 1")
         _require(self.alpha > 0, "lora alpha", self.alpha, "above 0")
         _require(bool(self.target_modules), "lora target_modules", self.target_modules, "not empty")
+
+
+@dataclass(frozen=True, slots=True)
+class VllmSettings:
+    """Draw responses with vLLM instead of the built-in sampler."""
+
+    cache_gigabytes: float = 4.0
+    """Size of the engine's key-value cache, which it takes at once; its weights come on top."""
+    max_logprob_difference: float = 1e-3
+    """A response with a token whose log-probs differ by more gets those of the trained model."""
+    correction: Correction = "none"
+    """`truncated`: such a response counts min(probability under the trained model / engine, cap)."""
+    correction_cap: float = 2.0
+    max_rows: int = 512
+    """Most responses decoded at the same time."""
+
+    def __post_init__(self) -> None:
+        _require(self.cache_gigabytes > 0, "cache_gigabytes", self.cache_gigabytes, "above 0")
+        bound = self.max_logprob_difference
+        _require(bound >= 0, "max_logprob_difference", bound, "at least 0")
+        _require(self.correction in get_args(Correction), "correction", self.correction, "none or truncated")
+        _require(self.correction_cap >= 1, "correction_cap", self.correction_cap, "at least 1")
+        _require(self.max_rows >= 1, "max_rows", self.max_rows, "at least 1")

@@ -16,8 +16,9 @@ class Stream:
 
     def __init__(self, seed: int, agent: str, prompt_id: str, sample: int) -> None:
         coordinates = repr((seed, agent, prompt_id, sample)).encode()
-        key = int.from_bytes(hashlib.blake2b(coordinates, digest_size=16).digest(), "little")
-        self._generator = np.random.Generator(np.random.Philox(key=key))
+        self.key = int.from_bytes(hashlib.blake2b(coordinates, digest_size=16).digest(), "little")
+        """128 bits from which other generators may be seeded."""
+        self._generator = np.random.Generator(np.random.Philox(key=self.key))
 
     def uniforms(self, count: int) -> npt.NDArray[np.float32]:
         """The next `count` numbers in [0, 1)."""

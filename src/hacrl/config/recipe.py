@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
@@ -133,6 +134,7 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
     if not exchange_problems:
         yield from _warmup(recipe)
     yield from _runtime(recipe)
+    yield from _engines(recipe)
 
 
 def _runtime(recipe: Recipe) -> Iterator[Problem]:
@@ -141,6 +143,17 @@ def _runtime(recipe: Recipe) -> Iterator[Problem]:
         if recipe.runtime.name == "ray" and agent.device.startswith("cuda") and not agent.resources.gpus:
             yield Problem(
                 f"agents.{position}.resources.gpus", f"expected more than 0 for {agent.device}, got 0"
+            )
+
+
+def _engines(recipe: Recipe) -> Iterator[Problem]:
+    """vLLM works on the first GPU that its process sees."""
+    for position, agent in enumerate(recipe.agents):
+        if agent.engine is not None and re.fullmatch(r"cuda:0*[1-9]\d*", agent.device):
+            yield Problem(
+                f"agents.{position}.device",
+                f"expected auto, cpu, cuda or cuda:0 with engine: vllm, got {agent.device!r}: with runtime: "
+                "ray every agent sees only its own GPUs",
             )
 
 

@@ -93,6 +93,28 @@ class ResourcesSection(Section):
     """GPUs; a fraction lets agents share one."""
 
 
+class VllmSection(Section):
+    """An agent's responses are drawn by vLLM (pip install 'hacrl[vllm]')."""
+
+    name: Literal["vllm"] = "vllm"
+    """`vllm`."""
+    cache_gigabytes: Above0 = 4.0
+    """Size of vLLM's key-value cache; it takes the model's weights a second time besides."""
+    max_logprob_difference: AtLeast0 = 1e-3
+    """Responses with a token whose log-probs differ by more get the trained model's, and are counted."""
+    correction: Literal["none", "truncated"] = "none"
+    """`truncated`: such responses count min(trained model / vLLM, cap) in own updates, in probabilities."""
+    correction_cap: Annotated[float, Field(ge=1)] = 2.0
+    """The most one of them can count."""
+
+
+def _engine(value: object) -> object:
+    return None if value == "builtin" else named(value)
+
+
+EngineChoice = Annotated[VllmSection | None, BeforeValidator(_engine)]
+
+
 class AgentRecipe(Section):
     """One agent."""
 
@@ -108,6 +130,8 @@ class AgentRecipe(Section):
     """`cpu`, `cuda`, `cuda:0`, or `auto`: a GPU if there is one."""
     samples_per_prompt: Count | None = None
     """This agent's own number of responses per prompt; null takes the top-level `samples_per_prompt`."""
+    engine: EngineChoice = None
+    """What draws its responses: `builtin` (null), `vllm`, or a mapping with `name: vllm` and settings."""
     resources: ResourcesSection = ResourcesSection()
     """What the agent's process gets with `runtime: ray`."""
 

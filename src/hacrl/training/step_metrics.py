@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -26,7 +26,7 @@ from hacrl.training.alignment import numbered_updates
 from hacrl.training.lessons_log import pulls
 from hacrl.training.team import Team
 from hacrl.training.train import StepRecord
-from hacrl.types import TrainingRow, Trajectory
+from hacrl.types import EngineCheck, TrainingRow, Trajectory
 
 
 def step_metrics(team: Team, record: StepRecord) -> dict[str, float]:
@@ -35,7 +35,8 @@ def step_metrics(team: Team, record: StepRecord) -> dict[str, float]:
     for member in team.active:
         prefix = f"agent/{member.name}"
         own = [t for t in record.trajectories if t.source == member.name]
-        for key, value in (*_responses(own), *_updates(record.reports[member.name])):
+        checks = record.engine_checks[member.name].values()
+        for key, value in (*_responses(own), *_updates(record.reports[member.name]), *_engine(checks)):
             values[f"{prefix}/{key}"] = value
         for cause, count in record.batches[member.name].left_out.items():
             values[f"{prefix}/left_out/{cause}"] = count
@@ -78,6 +79,17 @@ def _updates(reports: Sequence[UpdateReport]) -> Iterator[tuple[str, float]]:
     yield "kl", _mean([report.kl for report in reports])
     yield "updates", len(reports)
     yield "trained_tokens", sum(report.tokens for report in reports)
+
+
+def _engine(checks: Collection[EngineCheck]) -> Iterator[tuple[str, float]]:
+    """What the engine that drew the responses and the trained model say of them; empty without an engine."""
+    if checks:
+        yield "engine/logp", _mean([check.engine_logp for check in checks])
+        yield "engine/trainer_logp", _mean([check.trainer_logp for check in checks])
+        yield "engine/logp_difference", _mean([check.difference for check in checks])
+        yield "engine/logp_difference_max", max(check.difference for check in checks)
+        yield "engine/rescored", sum(check.rescored for check in checks)
+        yield "engine/weight", _mean([check.weight for check in checks])
 
 
 def _baseline_bias(team: Team, record: StepRecord, learner: str) -> dict[str, float]:

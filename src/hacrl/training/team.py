@@ -11,7 +11,7 @@ from typing import TypeVar
 from hacrl import tasks
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
-from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
+from hacrl.agents.settings import LoraSettings, Optimisation, Sampling, VllmSettings
 from hacrl.algorithm import Capability, CriticParams
 from hacrl.config import Recipe, TaskSection, make_method
 from hacrl.exchange import BatchSettings, Learner, Reverify, Topology
@@ -231,8 +231,16 @@ def _blueprint(recipe: Recipe, name: str, critic: CriticParams | None) -> Bluepr
             gradient_checkpointing=updates.gradient_checkpointing,
         ),
         critic=critic,
+        engine=_engine(recipe, name),
         seed=recipe.seed,
     )
+
+
+def _engine(recipe: Recipe, name: str) -> VllmSettings | None:
+    section = recipe.agent(name).engine
+    if section is None:
+        return None
+    return VllmSettings(**section.model_dump(exclude={"name"}), max_rows=recipe.sampling.max_rows)
 
 
 def _member(recipe: Recipe, agent: Agent) -> Member:

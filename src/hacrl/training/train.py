@@ -17,8 +17,9 @@ from hacrl.exchange import Exercise, LearnerBatch, TrajectoryPool, arrange, buil
 from hacrl.methods import View
 from hacrl.runtime import Traffic
 from hacrl.training.alignment import cosines, gradients_by_part
+from hacrl.training.correction import corrected
 from hacrl.training.team import Member, Team
-from hacrl.types import Prompt, Rollout, Trajectory
+from hacrl.types import EngineCheck, Prompt, Rollout, Trajectory
 
 
 @dataclass
@@ -37,6 +38,10 @@ class StepRecord:
     """Answers without a reward, by cause."""
     fingerprints: dict[str, str] = field(default_factory=dict)
     """Of every agent's weights when it sampled."""
+    engine_checks: defaultdict[str, dict[tuple[str, int], EngineCheck]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    """By agent, prompt and number of the response: what was drawn by an engine."""
     failures: dict[str, str] = field(default_factory=dict)
     """Agents whose updates were given up in this step, and why; the weights are as before the failed one."""
     cosines: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
@@ -108,6 +113,9 @@ def verified(
             [rollout.token_ids for rollout in rollouts],
         )
     record.unscorable.update(score.cause for score in scores if score.cause is not None)
+    for rollout in rollouts:
+        if rollout.engine is not None:
+            record.engine_checks[member.name][rollout.prompt_id, rollout.sample] = rollout.engine
     fingerprint = record.fingerprints[member.name]
     return [
         Trajectory(
@@ -151,7 +159,8 @@ def _unscored(team: Team, member: Member, prompts: Sequence[Prompt], record: Ste
     record.rejected.update(mistrusted)
     table = arrange(record.step, heard, team.names, list(by_id))
     view = View(member.name, table, record.omega, recipe.reward.maximum, recipe.updates.mini_batches)
-    return build_batches(table, member.learner, by_id, team.method.lessons(view), team.batch_settings)
+    batch = build_batches(table, member.learner, by_id, team.method.lessons(view), team.batch_settings)
+    return corrected(batch, record.engine_checks[member.name])
 
 
 def _scored(team: Team, member: Member, batch: LearnerBatch) -> LearnerBatch:

@@ -1,0 +1,35 @@
+"""Responses that an engine drew with other probabilities than the trained model's count accordingly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hacrl.exchange import LearnerBatch
+from hacrl.types import EngineCheck, TrainingRow
+
+Checks = Mapping[tuple[str, int], EngineCheck]
+"""By prompt and number of the response."""
+
+
+def corrected(batch: LearnerBatch, checks: Checks) -> LearnerBatch:
+    """The batch with the learner's own rows weighted as the checks of its responses say.
+
+    Peers' rows stay as they are: their ratio compares with the source's trained model already.
+    """
+    if all(check.weight == 1.0 for check in checks.values()):
+        return batch
+    exercises = [
+        replace(
+            exercise,
+            mini_batches=tuple(
+                tuple(_weighted(row, checks) for row in mini_batch) for mini_batch in exercise.mini_batches
+            ),
+        )
+        for exercise in batch.exercises
+    ]
+    return replace(batch, exercises=tuple(exercises))
+
+
+def _weighted(row: TrainingRow, checks: Checks) -> TrainingRow:
+    return replace(row, weight=checks[row.prompt_id, row.sample].weight) if row.own else row

@@ -1,0 +1,147 @@
+"""What hacrl does around vLLM, with a stand-in for it; `tests/vllm` runs the real one."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from hacrl.agents.errors import AgentError, EngineFailed
+from hacrl.agents.policy import Policy
+from hacrl.agents.settings import Optimisation, Sampling, VllmSettings
+from hacrl.types import TrainingRow
+from helpers_agents import likelihood, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
+from helpers_vllm import FakeLLM, install
+
+GREEDY = Sampling(max_new_tokens=6, greedy=True)
+
+
+def make(settings: VllmSettings | None = None, architecture: str = "qwen3") -> Policy:
+    optimisation = Optimisation(learning_rate=1e-2)
+    engine = settings or VllmSettings()
+    return Policy("ada", tiny_model(architecture), tiny_tokenizer(), optimisation=optimisation, engine=engine)
+
+
+def rows() -> tuple[TrainingRow, ...]:
+    return training_rows(random_rows(3, 2))
+
+
+def test_every_update_reaches_the_engine_before_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = install(monkeypatch)
+    policy, plain = make(), Policy("ada", tiny_model("qwen3"), tiny_tokenizer())
+    prompts = text_prompts(3)
+    first = policy.sample(prompts, 1, GREEDY, seed=0)
+    assert [r.token_ids for r in first] == [r.token_ids for r in plain.sample(prompts, 1, GREEDY, seed=0)]
+    policy.sample(prompts, 1, GREEDY, seed=0)  # nothing has changed: nothing is loaded
+    for _ in range(3):
+        policy.update([rows()], likelihood)
+    second = policy.sample(prompts, 1, GREEDY, seed=0)
+    assert second != first
+    assert [r.engine.difference for r in second if r.engine] == pytest.approx([0.0] * 3, abs=1e-4)
+    (engine,) = llm.made
+    assert engine.calls == ["load", "reset", "generate", "generate", "load", "reset", "generate"]
+
+
+def test_an_engine_that_would_answer_with_old_weights_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = install(monkeypatch)
+    policy = make()
+    policy.sample(text_prompts(1), 1, GREEDY, seed=0)
+    llm.forgetful = True
+    policy.update([rows()], likelihood)
+    for _ in range(2):  # also when it is asked again
+        with pytest.raises(EngineFailed, match=r"agent 'ada'.*still does not hold.*engine: builtin"):
+            policy.sample(text_prompts(1), 1, GREEDY, seed=0)
+    assert llm.made[0].calls.count("generate") == 1
+
+
+def test_an_engine_that_breaks_down_names_its_agent_and_answers_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    llm = install(monkeypatch)
+    policy = make()
+
+    def die(*arguments: Any, **settings: Any) -> None:
+        raise RuntimeError("out of blocks")
+
+    working, llm.generate = llm.generate, die  # type: ignore[method-assign, assignment]
+    with pytest.raises(EngineFailed, match=r"agent 'ada'.*broke down: RuntimeError: out of blocks"):
+        policy.sample(text_prompts(1), 1, GREEDY, seed=0)
+    llm.generate = working  # type: ignore[method-assign]
+    with pytest.raises(EngineFailed, match="out of blocks"):
+        policy.sample(text_prompts(1), 1, GREEDY, seed=0)
+
+
+def test_log_probs_that_are_no_numbers_are_a_breakdown(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch, noise=math.nan)
+    with pytest.raises(EngineFailed, match=r"agent 'ada'.*broke down.*nan"):
+        make().sample(text_prompts(1), 1, GREEDY, seed=0)
+
+
+@pytest.mark.parametrize(("noise", "rescored"), [(0.01, False), (0.03, True)])
+def test_log_probs_beyond_the_bound_are_those_of_the_trained_model(
+    monkeypatch: pytest.MonkeyPatch, noise: float, rescored: bool
+) -> None:
+    install(monkeypatch, noise=noise)
+    policy = make(VllmSettings(max_logprob_difference=0.02))
+    prompts = text_prompts(4)
+    for prompt, rollout in zip(prompts, policy.sample(prompts, 1, GREEDY, seed=0), strict=True):
+        (trainer,) = policy.score([(policy.encoder.encode_prompt(prompt), rollout.token_ids)])
+        used = trainer if rescored else tuple(logp + noise for logp in trainer)
+        assert rollout.token_logps == pytest.approx(used, abs=1e-5)
+        check = rollout.engine
+        assert check is not None
+        assert (check.rescored, check.weight) == (rescored, 1.0)
+        assert check.trainer_logp == pytest.approx(sum(trainer) / len(trainer))
+        assert check.engine_logp == pytest.approx(check.trainer_logp + noise, abs=1e-5)
+
+
+@pytest.mark.parametrize("noise", [-0.5, -0.05, 0.05])
+def test_the_correction_is_the_ratio_of_the_whole_response_cut_off(
+    monkeypatch: pytest.MonkeyPatch, noise: float
+) -> None:
+    install(monkeypatch, noise=noise)
+    policy = make(VllmSettings(correction="truncated", correction_cap=1.5))
+    for rollout in policy.sample(text_prompts(4), 1, GREEDY, seed=0):
+        assert rollout.engine is not None
+        expected = min(math.exp(-noise * len(rollout.token_ids)), 1.5)
+        assert rollout.engine.weight == pytest.approx(expected, rel=1e-3)
+
+
+def test_a_row_s_weight_multiplies_its_gradient() -> None:
+    policy = Policy("ada", tiny_model("qwen3"), tiny_tokenizer())
+    one, other = rows()[:2]
+    alone = [policy.gradient((row,), likelihood, 0) for row in (one, other)]
+    both = policy.gradient((replace(one, weight=0.25), other), likelihood, 0)
+    torch.testing.assert_close(both, (0.25 * alone[0] + alone[1]) / 2)
+
+
+def test_requests_carry_the_sampling_of_the_built_in_sampler(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def remember(self: FakeLLM, prompts: Any, parameters: Any, use_tqdm: bool) -> Any:
+        asked.extend(parameters)
+        return FakeLLM.generate(self, prompts, parameters, use_tqdm)
+
+    install(monkeypatch, generate=remember)
+    policy = make()
+    sampling = Sampling(max_new_tokens=200, temperature=0.7, top_p=0.9)
+    prompts = text_prompts(2)
+    policy.sample(prompts, 2, sampling, seed=3)
+    policy.sample(prompts[1:], 2, sampling, seed=3)
+    assert {(each.temperature, each.top_p) for each in asked} == {(0.7, 0.9)}
+    room = 128 - len(policy.encoder.encode_prompt(prompts[0]))
+    assert asked[0].max_tokens == room, "the context is shorter than max_new_tokens"
+    assert asked[0].stop_token_ids == list(policy.encoder.eos_ids)
+    seeds = [each.seed for each in asked]
+    assert len(set(seeds[:4])) == 4
+    assert seeds[4:] == seeds[2:4], "a response's seed depends on the response alone"
+
+
+def test_without_vllm_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(AgentError, match=r"agent 'ada'.*hacrl\[vllm\]"):
+        make()
