@@ -53,6 +53,7 @@ VALID: dict[str, Any] = {
         "length_norm": "learner",
         "peer_order": "sequential",
         "reverify": True,
+        "asynchronous": {"max_staleness": 1, "wait_seconds": 60.0},
     },
     "reward": {
         "functions": [{"path": "rewards:brevity", "weight": 0.5}],
@@ -77,6 +78,8 @@ NULL_IS_FINE = {
     "agents.0.lora",
     "agents.0.learning_rate",
     "agents.0.samples_per_prompt",
+    "exchange.asynchronous",
+    "exchange.asynchronous.wait_seconds",
     "runtime.address",
     "reward.verifier",
     "task.train",

@@ -25,7 +25,7 @@ def bench(
     ] = 0.07,
     max_new: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 32,
     replay: Annotated[bool, typer.Option("--replay", help="Both sides train on the same answers.")] = False,
-    repeats: Annotated[int, typer.Option(min=1, help="Measured rounds of --peer and --runtime.")] = 5,
+    repeats: Annotated[int, typer.Option(min=1, help="Measured rounds of --peer, --runtime, --waiting.")] = 5,
     scaling: Annotated[
         bool, typer.Option("--scaling", help="How cost grows; two agents on two cores.")
     ] = False,
@@ -36,6 +36,9 @@ def bench(
     runtime: Annotated[
         bool, typer.Option("--runtime", help="Steps per hour in one process and on a local Ray.")
     ] = False,
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="Unequal agents on a local Ray, with and without waiting.")
+    ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     json_file: Annotated[
         Path | None, typer.Option("--json", help="Also write the figures to this file (not --verifiers).")
@@ -44,11 +47,9 @@ def bench(
     """Measure speed on this machine. Fails only if both sides of --peer do not compute the same."""
     from hacrl.bench.tables import print_tables
 
-    if [bool(peer), scaling, steps, verifiers, runtime].count(True) != 1:
-        typer.echo(
-            "error: choose one thing to measure: --peer trl, --scaling, --steps, --runtime or --verifiers",
-            err=True,
-        )
+    if [bool(peer), scaling, steps, verifiers, runtime, waiting].count(True) != 1:
+        choices = "--peer trl, --scaling, --steps, --runtime, --waiting or --verifiers"
+        typer.echo(f"error: choose one thing to measure: {choices}", err=True)
         raise typer.Exit(2)
     with user_errors():
         if verifiers:
@@ -73,6 +74,12 @@ def bench(
             paces = measure_runtimes(_progress, repeats)
             print_tables(runtime_tables(paces), markdown=markdown)
             _write(json_file, paces)
+        elif waiting:
+            from hacrl.bench.waiting import measure_waiting, waiting_tables
+
+            found = measure_waiting(_progress, repeats)
+            print_tables(waiting_tables(found), markdown=markdown)
+            _write(json_file, found)
         else:
             _check_choice("--peer", peer, ("trl",))
             work = _workload(size, arch, eos_hazard, max_new, replay)

@@ -16,20 +16,19 @@ MAY_CHANGE = re.compile(
 )
 """Keys that do not change what a run computes (up to rounding): a resumed run may set them anew."""
 
-ABSENT = object()
-
 
 def recipe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """One line for every key that must not change between `resolved()` recipes of one run, but does.
 
     Agents are matched by name: their order means nothing. `steps` may change while the schedule is constant.
+    A key that is not there is null: older versions did not know all keys.
     """
     before, after = dict(_flat(old)), dict(_flat(new))
     may_extend = {flat.get("optimiser.schedule") for flat in (before, after)} == {"constant"}
     return [
         f"{key}: {_shown(before, key)} before, {_shown(after, key)} now"
         for key in {**before, **after}
-        if before.get(key, ABSENT) != after.get(key, ABSENT)
+        if before.get(key) != after.get(key)
         and not MAY_CHANGE.match(key)
         and not (key == "steps" and may_extend)
     ]

@@ -30,6 +30,9 @@ from hacrl.config.sections import (
     not_empty,
 )
 
+LATE_PEERS = ("hacpo", "hacpo_muted", "naive", "ftis")
+"""Methods that train on each peer's responses in updates of their own: these may be made in a later step."""
+
 
 class Recipe(Section):
     """A training run. `resolved()` is what `config.json` holds; `Recipe.model_validate` reads it back."""
@@ -117,6 +120,11 @@ class Recipe(Section):
         """How many times `samples_per_prompt` the method draws."""
         return self.method.rollout_factor(len(self.agents))
 
+    @property
+    def asynchronous(self) -> bool:
+        """Whether agents go on without waiting for each other; in one process they take turns anyway."""
+        return self.exchange.asynchronous is not None and self.runtime.name == "ray"
+
 
 def _contradictions(recipe: Recipe) -> Iterator[Problem]:
     """Settings that are possible each alone but not together."""
@@ -135,6 +143,25 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
         yield from _warmup(recipe)
     yield from _runtime(recipe)
     yield from _engines(recipe)
+    yield from _asynchronous(recipe)
+
+
+def _asynchronous(recipe: Recipe) -> Iterator[Problem]:
+    """A peer's late responses are trained on alone: a method must not mix them with the learner's own."""
+    if recipe.exchange.asynchronous is None:
+        return
+    if recipe.method.shares and recipe.method.name not in LATE_PEERS:
+        yield Problem(
+            "exchange.asynchronous",
+            f"method {recipe.method.name} needs its peers' responses together with the learner's own, they "
+            f"cannot come later: use {', '.join(LATE_PEERS)} or a method that shares nothing",
+        )
+    if recipe.checkpoint.every == 1:
+        yield Problem(
+            "checkpoint.every",
+            "expected more than 1 with exchange.asynchronous, got 1: agents meet at every checkpoint, and "
+            "would still wait for each other in every step",
+        )
 
 
 def _runtime(recipe: Recipe) -> Iterator[Problem]:

@@ -216,6 +216,15 @@ TopologyName = Literal["everybody", "nobody", "ring", "star"]
 Pair = Annotated[tuple[str, str], Field(strict=False)]
 
 
+class AsynchronousSection(Section):
+    """Agents do not wait for each other in every step; they meet at checkpoints and evaluations."""
+
+    max_staleness: Annotated[int, Field(ge=0)] = 2
+    """Steps that peers may be late: what comes later is dropped; 0 waits for everybody in every step."""
+    wait_seconds: AtLeast0 | None = None
+    """Longest an agent waits in a step for peers that are further behind; null: until they are there."""
+
+
 class ExchangeSection(Section):
     """Who learns from whom, and how peers' responses are counted."""
 
@@ -241,6 +250,8 @@ class ExchangeSection(Section):
     """For experiments: agents whose peers hear of their rewards at the wrong answers."""
     inverted: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(all_different)] = ()
     """For experiments: agents whose peers hear of right answers as wrong ones and the other way round."""
+    asynchronous: AsynchronousSection | None = None
+    """With `runtime: ray`, go on without waiting for each other in every step; null: everybody waits."""
 
 
 class RewardFunctionSection(Section):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeVar
@@ -56,6 +56,8 @@ class RayRuntime:
         with ThreadPoolExecutor(max_workers=max(1, len(tasks))) as threads:
             futures = {name: threads.submit(partial(self._outcome, task)) for name, task in tasks.items()}
             try:
+                for future in as_completed(futures.values()):
+                    future.result()  # the first failure is told at once, however long the others take
                 return {name: future.result() for name, future in futures.items()}
             except BaseException:  # one failure ends the run: nobody is to wait for the other agents
                 self._give_up("the run ends")

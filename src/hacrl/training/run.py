@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from hacrl.storage.checkpoint import Checkpoint, CheckpointStore
 from hacrl.storage.files import make_directory, truncate_jsonl, write_atomic
 from hacrl.storage.rundir import RunDirectory
 from hacrl.training.alerts import Alerts
+from hacrl.training.asynchronous import steps_until_meeting
 from hacrl.training.cpu import cpu_seconds
 from hacrl.training.display import Display
 from hacrl.training.lessons_log import forget_after, write_lessons, write_warnings
 from hacrl.training.metrics import MetricsLog, open_sinks
-from hacrl.training.signals import stop_requests
+from hacrl.training.signals import StopRequest, stop_requests
 from hacrl.training.step_metrics import step_metrics
 from hacrl.training.team import Member, Team
 from hacrl.training.train import StepRecord, train_step
@@ -89,7 +91,8 @@ class Run:
                 progress.before = self._evaluate()
                 self._log.write(0, _as_metrics(progress.before))
             while progress.step < recipe.steps:
-                self._keep(self._step())
+                for record in self._records(stop):
+                    self._keep(record)
                 if stop.signal is not None and progress.step < recipe.steps:
                     self._save(background=False)
                     raise Stopped(progress.step, stop.signal)
@@ -119,12 +122,16 @@ class Run:
             if int(path.stem.removeprefix("step_")) > step:
                 path.unlink()
 
-    def _step(self) -> StepRecord:
-        """The next training step, with its CPU time counted."""
-        before = cpu_seconds()
-        record = train_step(self.team, self.progress.step + 1)
+    def _records(self, stop: StopRequest) -> Iterable[StepRecord]:
+        """The next step, or all until the agents meet; with their CPU time counted."""
+        team, step, before = self.team, self.progress.step + 1, cpu_seconds()
+        records: Iterable[StepRecord]
+        if team.recipe.asynchronous:
+            records = steps_until_meeting(team, step, lambda: stop.signal is not None, self._display.status)
+        else:
+            records = [train_step(team, step)]
         self.progress.cpu_seconds += cpu_seconds() - before
-        return record
+        return records
 
     def _keep(self, record: StepRecord) -> None:
         """Write down a finished step: trajectories, metrics, checkpoint."""

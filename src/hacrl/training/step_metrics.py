@@ -50,6 +50,9 @@ def step_metrics(team: Team, record: StepRecord) -> dict[str, float]:
         values[f"rejected/{cause}"] = count
     for cause, count in record.unscorable.items():
         values[f"unscorable/{cause}"] = count
+    for name, late in record.staleness.items():
+        values[f"async/{name}/staleness"] = late
+        values[f"async/{name}/dropped"] = record.dropped[name]
     values.update(_traffic(record))
     values.update(_times(team, record))
     return values
@@ -162,7 +165,7 @@ class _PeerUpdate(NamedTuple):
 
 def _peer_updates(record: StepRecord, learner: str, source: str) -> Iterator[_PeerUpdate]:
     """Every update that was made on responses of the source."""
-    if learner not in record.batches:
+    if learner not in record.reports:  # it was lost before or while it learned
         return
     updates = numbered_updates(record.batches[learner])
     for (number, objective, mini_batch), report in zip(updates, record.reports[learner], strict=False):

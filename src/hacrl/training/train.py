@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -46,9 +46,13 @@ class StepRecord:
     """Agents whose updates were given up in this step, and why; the weights are as before the failed one."""
     cosines: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict)
     """By source and learner, in the steps that are audited (`hacrl.training.alignment`)."""
+    staleness: dict[str, float] = field(default_factory=dict)
+    """By learner that did not wait for its peers: how many steps late their answers were, on average."""
+    dropped: Counter[str] = field(default_factory=Counter)
+    """By such a learner: peers' answers that came too late to learn from."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
-    """Time by phase: `sample/<agent>`, `verify`, `exchange`, `audit`, `update/<agent>`; agents may work at
-    the same time."""
+    """Time by phase: `sample/<agent>`, `verify`, `wait/<agent>`, `exchange`, `audit`, `update/<agent>`;
+    agents may work at the same time."""
     elapsed: float = 0.0
     """Seconds of the whole step."""
     traffic: Mapping[str, Traffic] = field(default_factory=dict)
@@ -80,12 +84,12 @@ def train_step(team: Team, step: int) -> StepRecord:
     team.capability.update(*batch_means(team, record.trajectories))  # 4. capability
     record.omega = team.capability.omega
     with record.timed("exchange"):  # 5.-6. advantages, coefficients, the learner's tokens
-        batches = {member.name: _unscored(team, member, prompts, record) for member in team.active}
-        record.batches = team.each(lambda member: _scored(team, member, batches[member.name]))
+        batches = {member.name: unscored(team, member, prompts, record) for member in team.active}
+        record.batches = team.each(lambda member: scored(team, member, batches[member.name]))
     for member in team.active:  # a learner whose scorer was lost sits this step out
         record.batches.setdefault(member.name, LearnerBatch((), Counter()))
     _audit(team, record)
-    record.reports = team.each(lambda member: _update(member, record))  # 7.-10. own, then the peers'
+    record.reports = team.each(lambda member: update(member, record))  # 7.-10. own, then the peers'
     record.traffic = team.runtime.traffic()
     record.elapsed = time.perf_counter() - begun
     return record
@@ -147,11 +151,20 @@ def batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor,
 
 def learner_batch(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> LearnerBatch:
     """The learner's training batch: what it hears, as its method wants it taught."""
-    return _scored(team, member, _unscored(team, member, prompts, record))
+    return scored(team, member, unscored(team, member, prompts, record))
 
 
-def _unscored(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> LearnerBatch:
-    """The batch before any agent has looked at it."""
+def unscored(
+    team: Team,
+    member: Member,
+    prompts: Sequence[Prompt],
+    record: StepRecord,
+    taught: Collection[str] = (),
+) -> LearnerBatch:
+    """The batch before any agent has looked at it.
+
+    The answers of `taught` sources are compared with the others, but were trained on before.
+    """
     recipe, by_id = team.recipe, {prompt.id: prompt for prompt in prompts}
     heard, mistrusted = hear(
         _as_told(team, member.name, record), member.name, team.topology[member.name], team.reverify(by_id)
@@ -159,11 +172,13 @@ def _unscored(team: Team, member: Member, prompts: Sequence[Prompt], record: Ste
     record.rejected.update(mistrusted)
     table = arrange(record.step, heard, team.names, list(by_id))
     view = View(member.name, table, record.omega, recipe.reward.maximum, recipe.updates.mini_batches)
-    batch = build_batches(table, member.learner, by_id, team.method.lessons(view), team.batch_settings)
+    new = torch.tensor([name not in taught for name in table.agents])[:, None, None]
+    lessons = [replace(lesson, mask=lesson.mask & new) for lesson in team.method.lessons(view)]
+    batch = build_batches(table, member.learner, by_id, lessons, team.batch_settings)
     return corrected(batch, record.engine_checks[member.name])
 
 
-def _scored(team: Team, member: Member, batch: LearnerBatch) -> LearnerBatch:
+def scored(team: Team, member: Member, batch: LearnerBatch) -> LearnerBatch:
     """The batch with what other models say of its rows: the scorer a lesson names, the learner's critic."""
     scored = [_by_scorer(team, exercise) for exercise in batch.exercises]
     judged = [replace(each, mini_batches=member.policy.judge(each.mini_batches)) for each in scored]
@@ -200,21 +215,25 @@ def _as_told(team: Team, learner: str, record: StepRecord) -> Sequence[Trajector
 
 
 def _audit(team: Team, record: StepRecord) -> None:
-    """Every few steps, if the recipe says so: do peers' responses push a learner where its own push it?"""
-    every = team.recipe.audit.every
-    if every and record.step % every == 0:
+    if audited(team, record.step):
         with record.timed("audit"):
-            for found in team.each(lambda member: _cosines(team, member, record)).values():
+            for found in team.each(lambda member: alignment(team, member, record)).values():
                 record.cosines.update(found)
 
 
-def _cosines(team: Team, member: Member, record: StepRecord) -> dict[tuple[str, str], dict[str, float]]:
+def audited(team: Team, step: int) -> bool:
+    """Every few steps, if the recipe says so."""
+    return team.recipe.audit.every > 0 and step % team.recipe.audit.every == 0
+
+
+def alignment(team: Team, member: Member, record: StepRecord) -> dict[tuple[str, str], dict[str, float]]:
+    """Do peers' responses push a learner where its own push it? By source and learner."""
     gradients = gradients_by_part(member.policy, record.batches[member.name])
     sources = team.topology[member.name]
     return {(source, member.name): cosines(gradients, member.name, source) for source in sources}
 
 
-def _update(member: Member, record: StepRecord) -> list[UpdateReport]:
+def update(member: Member, record: StepRecord) -> list[UpdateReport]:
     """The learner's updates of this step; given up at the first loss that is not finite."""
     reports: list[UpdateReport] = []
     with record.timed(f"update/{member.name}"):

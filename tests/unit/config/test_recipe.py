@@ -293,6 +293,24 @@ def test_wrong_overrides(override: str, expected: str):
     assert expected in message({**yaml.safe_load(SMALLEST), "steps": 58}, override)
 
 
+@pytest.mark.parametrize(
+    "method", ["xgrpo", "sgt", "luffy", "graft", "sapo", "opd", "sft_strongest", "commons"]
+)
+def test_late_peers_are_refused_where_they_cannot_come_later(method: str):
+    values = {**yaml.safe_load(SMALLEST), "exchange": {"asynchronous": {}}, "checkpoint": {"every": 9}}
+    assert f"exchange.asynchronous: method {method} needs its peers' responses" in message(
+        {**values, "method": method}
+    )
+    for possible in ("hacpo", "hacpo-no_exponent", "naive", "ftis", "gspo", "ppo", "pool_x2"):
+        assert not parse_recipe({**values, "method": possible}).asynchronous  # nobody is late in one process
+        assert parse_recipe({**values, "method": possible, "runtime": "ray"}).asynchronous
+
+
+def test_agents_that_meet_in_every_step_cannot_be_asynchronous():
+    text = message({**yaml.safe_load(SMALLEST), "exchange": {"asynchronous": {"max_staleness": 1}}})
+    assert "checkpoint.every: expected more than 1 with exchange.asynchronous, got 1" in text
+
+
 # --- differences ------------------------------------------------------------------------------------------
 
 
@@ -306,17 +324,28 @@ def test_differences_name_the_key_and_both_values():
         "seed: 3 before, 4 now",
         "optimiser.betas: [0.9, 0.98] before, [0.9, 0.99] now",
     ]
-    assert differences(agents__0__lora=None)[-1] == "agents.small.lora: not set before, null now"
+    assert "agents.small.lora.rank: 8 before, not set now" in differences(agents__0__lora=None)
     assert {
         "method.delta_step: 0.02 before, 0.025 now",
         "method.alpha: 2.0 before, 1.0 now",
     } <= set(differences(method={"delta": 0.3}))
 
 
+def test_a_key_that_an_older_version_did_not_know_is_null():
+    now = parse_recipe(yaml.safe_load(SMALLEST)).resolved()
+    then = {
+        **now,
+        "exchange": {key: value for key, value in now["exchange"].items() if key != "asynchronous"},
+    }
+    assert recipe_differences(then, now) == []
+    later = {**now, "exchange": {**now["exchange"], "asynchronous": {"max_staleness": 2}}}
+    assert recipe_differences(then, later) == ["exchange.asynchronous.max_staleness: not set before, 2 now"]
+
+
 def test_what_only_looks_at_a_run_or_bounds_its_memory_may_change():
     assert not differences(
         logging={},
-        checkpoint={},
+        checkpoint={"every": 5},
         evaluation={},
         audit={"every": 5},
         sampling__max_rows=8,

@@ -1,0 +1,175 @@
+"""Agents in threads of their own, whose lateness is decided by events: nothing depends on the clock."""
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Condition
+from typing import Any
+
+import pytest
+
+from hacrl.config import parse_recipe
+from hacrl.training.asynchronous import next_meeting, steps_until_meeting
+from hacrl.training.run import Stopped
+from hacrl.training.signals import StopRequest
+from hacrl.training.team import Team, build_team
+from hacrl.training.train import StepRecord, train_step
+from helpers_async import Threads, asynchronous, timeless
+from helpers_train import Silent, make_agent, recipe, run, short_answers
+
+ANSWERS = 4 * 4
+"""Of an agent in a step."""
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("agents")
+    agents = {"ada": make_agent(folder / "ada", 1), "eve": make_agent(folder / "eve", 3, cut="digit-pairs")}
+    return recipe(agents, evaluation={"prompts": 3, "before": False})
+
+
+@pytest.fixture(autouse=True)
+def _threads(monkeypatch) -> None:
+    monkeypatch.setattr("hacrl.training.team.make_runtime", lambda recipe: Threads())
+
+
+def test_without_staleness_it_is_the_synchronous_run_bit_by_bit_even_when_stopped_and_resumed(
+    settings, tmp_path, monkeypatch
+):
+    run(settings | {"runtime": "local"}, tmp_path / "synchronous")
+    changed = asynchronous(settings, every=10, max_staleness=0)
+    with pytest.raises(Stopped) as stopped:
+        run(changed, tmp_path / "run", display=Interrupting(monkeypatch))
+    assert stopped.value.step == 3
+    monkeypatch.undo()
+    monkeypatch.setattr("hacrl.training.team.make_runtime", lambda recipe: Threads())
+    run(changed, tmp_path / "run", resume=True)
+    assert timeless(tmp_path / "run") == timeless(tmp_path / "synchronous")
+
+
+class Interrupting(Silent):
+    """As if Ctrl-C had been pressed when eve begins its second step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        self._request = StopRequest()
+
+        @contextmanager
+        def stop_requests() -> Iterator[StopRequest]:
+            yield self._request
+
+        monkeypatch.setattr("hacrl.training.run.stop_requests", stop_requests)
+
+    def status(self, text: str) -> None:
+        if text.endswith("eve in step 2"):
+            self._request.signal = signal.SIGINT
+
+
+def test_a_fast_agent_goes_on_until_its_peer_is_too_late_and_hears_it_later(settings):
+    """Eve answers a step only when ada is a step further: always one step late."""
+    watch = Watch()
+    team = make_team(asynchronous(settings | {"method": "naive"}, every=4, max_staleness=1), watch)
+    watch.hold("eve", until=lambda step: watch.steps["ada"] >= min(4, step + 1))
+    first, second, third, last = steps_until_meeting(team, 1, say=watch.say)
+    assert 1 <= max(watch.leads) <= 2  # it answers one step more and waits until it may learn from it
+    assert [record.staleness for record in (first, second, third)] == [
+        {"ada": 0.0, "eve": 0.0},
+        {"ada": 1.0, "eve": 0.0},
+        {"ada": 1.0, "eve": 0.0},
+    ]
+    assert last.staleness == {"ada": 0.5, "eve": 0.0}  # two steps' answers at the meeting
+    assert not any(record.dropped["ada"] for record in (first, second, third, last))
+    assert sources(first, "ada") == {"ada"}
+    assert len(rows(last, "ada", "eve")) == 2 * ANSWERS
+    assert {prompt.id for prompt in second.prompts} == ids(team, 1) | ids(team, 2)
+
+    in_time = train_step(make_team(settings | {"method": "naive"}, Watch()), 1)
+    assert rows(second, "ada", "eve") == rows(in_time, "ada", "eve")  # with the same advantages
+    assert first.trajectories == in_time.trajectories
+
+
+def test_answers_that_come_too_late_are_dropped_and_counted(settings):
+    """Ada does not wait, eve begins when ada is at the meeting."""
+    watch = Watch()
+    team = make_team(asynchronous(settings, every=4, max_staleness=1, wait_seconds=0), watch)
+    watch.hold("eve", until=lambda step: watch.steps["ada"] == 4)
+    *alone, last = steps_until_meeting(team, 1, say=watch.say)
+    assert [sources(record, "ada") for record in alone] == [{"ada"}] * 3
+    assert [sources(record, "eve") for record in alone] == [{"ada", "eve"}] * 3
+    assert (last.dropped["ada"], last.dropped["eve"]) == (2 * ANSWERS, 0)
+    assert last.staleness == {"ada": 0.5, "eve": 0.0}
+    assert {row.prompt_id for row in rows(last, "ada", "eve")} <= ids(team, 3) | ids(team, 4)
+
+
+def test_nobody_waits_for_an_agent_that_failed(settings):
+    watch = Watch()
+    team = make_team(asynchronous(settings, every=4, max_staleness=0), watch)
+    watch.hold("eve", until=lambda step: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        steps_until_meeting(team, 1, say=watch.say)
+    assert watch.steps["ada"] == 4
+
+
+@pytest.mark.parametrize(("step", "meeting"), [(1, 4), (4, 4), (5, 6), (7, 8), (9, 10), (10, 10)])
+def test_agents_meet_where_they_are_saved_or_evaluated_and_at_the_end(settings, step, meeting):
+    changed = asynchronous(settings, every=4) | {"steps": 10, "evaluation": {"every": 6}}
+    assert next_meeting(parse_recipe(changed), step) == meeting
+
+
+class Watch:
+    """Knows in which step every agent is; agents can be held until others are where they should be."""
+
+    def __init__(self) -> None:
+        self.steps = {"ada": 0, "eve": 0}
+        self.leads: list[int] = []
+        self._moved = Condition()
+        self._held: dict[str, Callable[[int], bool]] = {}
+
+    def say(self, text: str) -> None:
+        with self._moved:
+            self.steps = {place.split()[0]: int(place.split()[-1]) for place in text.split(", ")}
+            self.leads.append(self.steps["ada"] - self.steps["eve"])
+            self._moved.notify_all()
+
+    def hold(self, agent: str, until: Callable[[int], bool]) -> None:
+        self._held[agent] = until
+
+    def pause(self, agent: str) -> None:
+        with self._moved:
+            step = self.steps[agent]
+            self._moved.wait_for(lambda: agent not in self._held or self._held[agent](step))
+
+
+class Held:
+    """An agent that pauses before it answers."""
+
+    def __init__(self, policy: Any, watch: Watch) -> None:
+        self._policy = policy
+        self._watch = watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._policy, name)
+
+    def sample(self, *arguments: Any) -> Any:
+        self._watch.pause(self._policy.name)
+        return self._policy.sample(*arguments)
+
+
+def make_team(settings: dict[str, Any], watch: Watch) -> Team:
+    team = build_team(parse_recipe(settings), reward_funcs=[short_answers])
+    team.members = tuple(replace(member, policy=Held(member.policy, watch)) for member in team.members)
+    return team
+
+
+def rows(record: StepRecord, learner: str, source: str) -> list[Any]:
+    mini_batches = record.batches[learner].mini_batches
+    return [row for mini_batch in mini_batches for row in mini_batch if row.source == source]
+
+
+def sources(record: StepRecord, learner: str) -> set[str]:
+    return {row.source for mini_batch in record.batches[learner].mini_batches for row in mini_batch}
+
+
+def ids(team: Team, step: int) -> set[str]:
+    return {prompt.id for prompt in team.order.batch(step)}
