@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -109,9 +110,9 @@ def _updates_table(found: Diagnosis) -> Table:
 
 def _memory_table(found: Diagnosis) -> Table:
     from hacrl.doctor.advice import places
-    from hacrl.doctor.memory import in_units
+    from hacrl.doctor.memory import Memory, in_units
 
-    parts = ("weights", "gradients", "moments", "reference", "critic", "gathered", "cache", "activations")
+    parts = [field.name for field in dataclasses.fields(Memory)]
     table = _table("Memory of each device, about", "agent", *parts)
     for agent in found.agents:
         if agent.memory:

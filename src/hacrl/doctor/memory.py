@@ -25,6 +25,8 @@ class Memory:
     reference: int
     critic: int
     """A second model with gradients and moments of its own; 0 unless the method needs one."""
+    engine: int
+    """vLLM's own weights and cache; 0 with the built-in sampler."""
     gathered: int
     """The other ranks' weights while sampling; 0 for an agent in one process."""
     cache: int
@@ -35,7 +37,8 @@ class Memory:
     @property
     def kept(self) -> int:
         """What is there all the time."""
-        return self.weights + self.gradients + self.moments + self.reference + self.critic
+        trained = self.weights + self.gradients + self.moments
+        return trained + self.reference + self.critic + self.engine
 
     @property
     def passing(self) -> int:
@@ -60,8 +63,9 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, device: str, longest_
         moments=moments // ranks,
         reference=reference // ranks,
         critic=(weights + gradients + moments) // ranks if critic else 0,
+        engine=width * facts.parameters + round(1e9 * agent.engine.cache_gigabytes) if agent.engine else 0,
         gathered=width * facts.parameters * (ranks - 1) // ranks,
-        cache=rows * row * 2 * facts.layers * facts.key_value * width,
+        cache=0 if agent.engine else rows * row * 2 * facts.layers * facts.key_value * width,
         activations=_activations(recipe, facts, row, width, critic),
     )
 
