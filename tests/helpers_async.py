@@ -21,12 +21,19 @@ T = TypeVar("T")
 
 
 class Threads(LocalRuntime):
-    """As Ray, without its processes."""
+    """As Ray with `degrade`, without its processes."""
 
     def run(self, tasks: Mapping[str, Callable[[], T]]) -> dict[str, T | AgentLost]:
         with ThreadPoolExecutor(len(tasks), initializer=torch.set_num_threads, initargs=(1,)) as threads:
-            futures = {name: threads.submit(task) for name, task in tasks.items()}
+            futures = {name: threads.submit(_outcome, task) for name, task in tasks.items()}
             return {name: future.result() for name, future in futures.items()}
+
+
+def _outcome(task: Callable[[], T]) -> T | AgentLost:
+    try:
+        return task()
+    except AgentLost as lost:
+        return lost
 
 
 def asynchronous(settings: Mapping[str, Any], every: int, **changes: Any) -> dict[str, Any]:

@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 
+from hacrl.agents.policy import Policy
 from hacrl.config import parse_recipe
+from hacrl.runtime import AgentLost
 from hacrl.training.asynchronous import next_meeting, steps_until_meeting
 from hacrl.training.run import Stopped
 from hacrl.training.signals import StopRequest
 from hacrl.training.team import Team, build_team
 from hacrl.training.train import StepRecord, train_step
 from helpers_async import Threads, asynchronous, timeless
-from helpers_train import Silent, make_agent, recipe, run, short_answers
+from helpers_train import Silent, make_agent, metrics, recipe, run, short_answers
 
 ANSWERS = 4 * 4
 """Of an agent in a step."""
@@ -109,6 +111,24 @@ def test_nobody_waits_for_an_agent_that_failed(settings):
     with pytest.raises(ZeroDivisionError):
         steps_until_meeting(team, 1, say=watch.say)
     assert watch.steps["ada"] == 4
+
+
+def test_the_others_go_on_without_an_agent_that_is_lost_while_it_learns(settings, tmp_path, monkeypatch):
+    real = Policy.update
+
+    def update(policy: Policy, *arguments: Any, **options: Any) -> Any:
+        if policy.name == "eve" and (tmp_path / "run" / "metrics.jsonl").exists():
+            raise AgentLost("eve", "gone")
+        return real(policy, *arguments, **options)
+
+    monkeypatch.setattr(Policy, "update", update)
+    changed = asynchronous(settings, every=2, max_staleness=1)
+    summary = run(changed, tmp_path / "run")
+    assert summary["agents"]["eve"]["retired"] == "agent 'eve' was lost: gone"
+    assert (
+        summary["agents"]["ada"]["updates"] == (2 + 2) * 3 + 2
+    )  # eve's answers to the third step were heard
+    assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(("step", "meeting"), [(1, 4), (4, 4), (5, 6), (7, 8), (9, 10), (10, 10)])
