@@ -12,12 +12,14 @@ from transformers import PreTrainedModel
 
 from hacrl.agents.engine import Row, Scorer
 from hacrl.agents.learner import ReferenceLogps
+from hacrl.agents.ranks import Ranks
 
 
-def frozen_copy(model: PreTrainedModel, scorer: Scorer) -> ReferenceLogps:
-    """Log-probs under the model as it is now, computed the way `scorer` does."""
+def frozen_copy(model: PreTrainedModel, scorer: Scorer, ranks: Ranks) -> ReferenceLogps:
+    """Log-probs under the model as it is now, computed the way `scorer` does; sharded over the ranks."""
     frozen = copy.deepcopy(model).requires_grad_(False)
     copied_scorer: Scorer = type(scorer)(frozen)  # type: ignore[call-arg]
+    ranks.shard(frozen)
     return torch.no_grad()(copied_scorer.logps)
 
 

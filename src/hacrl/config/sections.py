@@ -85,12 +85,16 @@ class LoraSection(Section):
 
 
 class ResourcesSection(Section):
-    """What one agent's process gets; `runtime: ray` only."""
+    """What one agent gets; `runtime: ray` only."""
 
     cpus: Above0 = 1.0
-    """CPUs, also the number of threads it computes with."""
+    """CPUs of each of its processes, also the number of threads that computes with."""
     gpus: AtLeast0 = 0.0
-    """GPUs; a fraction lets agents share one."""
+    """GPUs of each of its processes; a fraction lets agents of one process share one."""
+    ranks: Count = 1
+    """Its processes: more than one share the work, and hold a part of the weights each (FSDP2)."""
+    nodes: Count = 1
+    """Machines that the processes are spread over evenly."""
 
 
 class VllmSection(Section):
@@ -133,7 +137,7 @@ class AgentRecipe(Section):
     engine: EngineChoice = None
     """What draws its responses: `builtin` (null), `vllm`, or a mapping with `name: vllm` and settings."""
     resources: ResourcesSection = ResourcesSection()
-    """What the agent's process gets with `runtime: ray`."""
+    """What the agent gets with `runtime: ray`."""
 
 
 class TaskSection(Section):

@@ -172,8 +172,9 @@ def make_runtime(recipe: Recipe) -> Runtime:
     section = recipe.runtime
     if section.name == "local":
         return LocalRuntime()
+    from hacrl.runtime.crew import Resources
     from hacrl.runtime.ray_runtime import RayRuntime
-    from hacrl.runtime.remote import Conduct, Resources
+    from hacrl.runtime.remote import Conduct
 
     resources = {agent.name: Resources(**agent.resources.model_dump()) for agent in recipe.agents}
     conduct = Conduct(**section.model_dump(exclude={"name", "address"}))
