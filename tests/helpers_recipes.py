@@ -67,6 +67,7 @@ VALID: dict[str, Any] = {
     "audit": {"every": 3},
     "runtime": {
         "name": "ray",
+        "share_devices": False,
         "address": "10.0.0.1:6379",
         "on_failure": "degrade",
         "start_seconds": 60.0,

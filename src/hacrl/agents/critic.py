@@ -143,6 +143,11 @@ class Critic:
         """Go on where `state` was taken."""
         self._optimiser.load_state(state)
 
+    def move(self, device: torch.device) -> None:
+        """Keep all tensors on another device."""
+        self._network.to(device)
+        self._optimiser.move(device)
+
     def _batches(self, tokens: Sequence[Row], share: Sequence[int]) -> list[list[int]]:
         """The rows of a share in micro-batches."""
         batches = micro_batches([tokens[i] for i in share], self._budget, shares_prompts=False)

@@ -81,6 +81,14 @@ class Optimiser:
             if self._masters[name] is not parameter:
                 parameter.copy_(self._masters[name])
 
+    def move(self, device: torch.device) -> None:
+        """Keep the master copies and the moments on another device; the weights are the model's."""
+        for name, master in self._masters.items():
+            if master is not self._parameters[name]:
+                master.data = master.data.to(device)
+            moments = self._adamw.state.get(master, {})
+            moments.update({key: value.to(device) for key, value in moments.items()})
+
     def state(self) -> dict[str, Tensor]:
         """A copy on the CPU of the weights, the moments and the position in the schedule.
 

@@ -20,7 +20,7 @@ from hacrl.agents.learner import Learner, ReferenceLogps, UpdateReport, micro_ba
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.paths import choose_paths
 from hacrl.agents.ranks import Ranks, whole, whole_state
-from hacrl.agents.reference import frozen_copy, without_adapters
+from hacrl.agents.reference import FrozenCopy, without_adapters
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job, draw
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling, VllmSettings
@@ -84,7 +84,7 @@ class Policy:
         self._paths = choose_paths(
             self._model, self.optimisation.gradient_checkpointing, sharded=ranks.several
         )
-        initial = self._initial(adapted) if self.optimisation.kl > 0 else None
+        self._initial = self._make_initial(adapted) if self.optimisation.kl > 0 else None
         ranks.shard(self._model)
         self._optimiser = Optimiser(self._trainable(), self.optimisation)
         self._learner = Learner(
@@ -95,8 +95,8 @@ class Policy:
             self._model.device,
             ranks,
         )
-        if initial is not None:
-            self._learner.add_kl(self.optimisation.kl, initial)
+        if self._initial is not None:
+            self._learner.add_kl(self.optimisation.kl, self._initial)
         self._engine: VllmEngine | None = None
         if engine is not None:
             network = self._model
@@ -249,6 +249,21 @@ class Policy:
             critic = {key.removeprefix(CRITIC): t for key, t in state.items() if key.startswith(CRITIC)}
             self._critic.load_state(critic)
 
+    def move(self, device: torch.device) -> None:
+        """Keep all tensors on another device; the agent can work only on the one it was made on."""
+        self._whole.to(device)
+        self._optimiser.move(device)
+        if isinstance(self._initial, FrozenCopy):
+            self._initial.model.to(device)
+        if self._critic is not None:
+            self._critic.move(device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        device: torch.device = self._model.device
+        return device
+
     @property
     def parameters(self) -> int:
         """How many weights the model has."""
@@ -302,14 +317,14 @@ class Policy:
         engine.hold(merged_weights(self._model))
         drawn = engine.draw(jobs, sampling, self.encoder.eos_ids)
         rows = [(job.prompt, response.token_ids) for job, response in zip(jobs, drawn, strict=True)]
-        return checked(drawn, self.score(rows), engine.settings)
+        return checked(drawn, self._score(rows), engine.settings)
 
-    def _initial(self, adapted: bool) -> ReferenceLogps:
+    def _make_initial(self, adapted: bool) -> ReferenceLogps:
         """Log-probs under the policy as it is now, before it is sharded."""
         scorer = self._paths.scorer
         if adapted:
             return without_adapters(self._whole, scorer)
-        return frozen_copy(self._model, scorer, self._ranks)
+        return FrozenCopy(self._model, scorer, self._ranks)
 
     def _room(self, prompt_id: str, length: int) -> int:
         """Tokens left for a response."""

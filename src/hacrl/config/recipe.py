@@ -167,7 +167,10 @@ def _asynchronous(recipe: Recipe) -> Iterator[Problem]:
 def _runtime(recipe: Recipe) -> Iterator[Problem]:
     """Ray hides the GPUs from a process that asked for none."""
     if recipe.runtime.name != "ray":
+        yield from _sharing(recipe)
         return
+    if recipe.runtime.share_devices:
+        yield Problem("runtime.share_devices", "expected false with ray: agents there have their own devices")
     for position, agent in enumerate(recipe.agents):
         key = f"agents.{position}.resources"
         if agent.device.startswith("cuda") and not agent.resources.gpus:
@@ -180,6 +183,15 @@ def _runtime(recipe: Recipe) -> Iterator[Problem]:
         if agent.resources.nodes > 1 and recipe.runtime.address is None:
             yield Problem(
                 f"{key}.nodes", "a cluster that is started here has 1 machine: set runtime.address, or 1"
+            )
+
+
+def _sharing(recipe: Recipe) -> Iterator[Problem]:
+    """vLLM's weights and cache cannot leave the device."""
+    for position, agent in enumerate(recipe.agents):
+        if recipe.runtime.share_devices and agent.engine is not None:
+            yield Problem(
+                f"agents.{position}.engine", "expected builtin with runtime.share_devices, got vllm"
             )
 
 
@@ -196,8 +208,13 @@ def _ranks(agent: AgentRecipe, key: str) -> Iterator[Problem]:
 
 
 def _engines(recipe: Recipe) -> Iterator[Problem]:
-    """vLLM works on the first GPU that its process sees."""
+    """vLLM works on the first GPU that its process sees, with whole weights."""
     for position, agent in enumerate(recipe.agents):
+        if agent.engine is not None and agent.resources.ranks > 1:
+            yield Problem(
+                f"agents.{position}.resources.ranks",
+                f"expected 1 with engine: vllm, got {agent.resources.ranks}: it needs whole weights",
+            )
         if agent.engine is not None and re.fullmatch(r"cuda:0*[1-9]\d*", agent.device):
             yield Problem(
                 f"agents.{position}.device",

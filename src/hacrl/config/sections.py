@@ -329,18 +329,20 @@ class AuditSection(Section):
 
 
 class RuntimeSection(Section):
-    """Where the agents live; every key but the name is about `ray`."""
+    """Where the agents live."""
 
     name: Literal["local", "ray"] = "local"
     """`local` (all in one process) or `ray` (each in a process of its own, at the same time)."""
+    share_devices: bool = False
+    """`local`: only the agent that works is on its device, the others wait in the CPU's memory."""
     address: Annotated[str, Field(pattern=r"^[^/\s]+:\d{1,5}$")] | None = None
-    """`host:port` of a running Ray cluster; null starts one that only this machine can reach."""
+    """`ray`: `host:port` of a running cluster; null starts one that only this machine can reach."""
     on_failure: Literal["retry", "degrade", "stop"] = "retry"
-    """A process is lost: `retry` starts it again, `degrade` goes on without its agent, `stop` ends it all."""
+    """`ray`: start a lost process again (`retry`), go on without its agent (`degrade`), or end (`stop`)."""
     start_seconds: Above0 = 300.0
-    """Longest until an agent's process has loaded its model."""
+    """`ray`: longest until an agent has found room, and again until its processes have loaded its model."""
     deadline_seconds: Above0 = 3600.0
-    """Longest that an agent may take for one thing, such as a step's samples; then it counts as lost."""
+    """`ray`: longest that an agent may take for one thing, such as a step's samples; then it is lost."""
 
 
 RuntimeChoice = Annotated[RuntimeSection, BeforeValidator(named)]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from hacrl.runtime.agent_process import AgentProcess, Facts
+from hacrl.runtime.cluster import CHECK_SECONDS
 
 
 @dataclass(frozen=True)
@@ -37,8 +39,13 @@ class NoRoom(Exception):
 class Crew:
     """Lives as long as its processes do: an agent that comes back gets a new one, with a new reservation."""
 
-    def __init__(self, ray: Any, name: str, resources: Resources, seconds: float) -> None:
-        """Reserve a placement group, in which all fit or none; start the processes in it."""
+    def __init__(
+        self, ray: Any, name: str, resources: Resources, seconds: float, check: Callable[[], None]
+    ) -> None:
+        """Reserve a placement group, in which all fit or none; start the processes in it.
+
+        `check` is asked now and then while there is no room, and may raise to end the waiting.
+        """
         self._ray = ray
         self._resources = resources
         self.pids: list[int] = []
@@ -47,8 +54,11 @@ class Crew:
         # On every machine of the group there is one bundle, and no machine has two.
         self._group = ray.util.placement_group(resources.bundles, strategy="STRICT_SPREAD", name=name)
         try:
-            if not self._group.wait(seconds):
-                raise NoRoom(f"found no room within {seconds:g} s: {self._shortage()}")
+            ends = time.monotonic() + seconds
+            while not self._group.wait(min(CHECK_SECONDS, seconds)):
+                check()
+                if time.monotonic() >= ends:
+                    raise NoRoom(f"found no room within {seconds:g} s: {self._shortage()}")
             self._actors = [self._start(f"{name}-rank{rank}", rank) for rank in range(resources.ranks)]
         except BaseException:
             self.end()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.engine import Row
-from hacrl.agents.errors import AgentError
+from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.learner import UpdateReport
 from hacrl.agents.settings import Sampling
 from hacrl.algorithm.batch import Objective
@@ -201,8 +201,7 @@ class RemoteAgent:
                 except _Gone as error:
                     reason = f"{error} (in {doing}, attempt {attempt} of {attempts})"
                     self._end()
-                if self._given_up is not None:
-                    raise AgentLost(self.name, self._given_up)
+                self._refuse_if_given_up()
                 if attempt < attempts:
                     self._notify(
                         f"agent {self.name!r}: {reason}; it is started again and goes on where it was."
@@ -212,14 +211,13 @@ class RemoteAgent:
 
     def _ensure(self) -> None:
         """Living processes with the agent as it is now."""
-        if self._given_up is not None:
-            raise AgentLost(self.name, self._given_up)
+        self._refuse_if_given_up()
         if self._crew is not None:
             return
-        self._head.check()
+        self._check_use()
         try:
             name, seconds = f"{self.name}-{self._starts}", self._conduct.start_seconds
-            self._crew = crew = Crew(self._ray, name, self._resources, seconds)
+            self._crew = crew = Crew(self._ray, name, self._resources, seconds, self._check_use)
         except NoRoom as error:
             self.give_up(str(error))
             raise AgentLost(self.name, str(error)) from error
@@ -232,6 +230,15 @@ class RemoteAgent:
         for arguments in self._since:
             with suppress(AgentError):  # it failed the first time too
                 self._ask("call", "update", arguments)
+
+    def _refuse_if_given_up(self) -> None:
+        if self._given_up is not None:
+            raise AgentLost(self.name, self._given_up)
+
+    def _check_use(self) -> None:
+        """Raise if there is nobody left to start the processes for, or no cluster to start them on."""
+        self._refuse_if_given_up()
+        self._head.check()
 
     def _meeting(self) -> Meeting | None:
         """Where the ranks find each other; one alone needs nobody."""
@@ -279,6 +286,8 @@ class RemoteAgent:
 
     def _meaning(self, cause: Exception, answers: list[Any]) -> Exception:
         """Of a failure: what the agent itself says, or that its ranks have lost each other."""
+        if isinstance(cause, EngineFailed):
+            return _Gone(str(cause))  # a new process has a new engine
         if len(answers) == 1:
             return cause
         if self._ray.wait(answers, num_returns=len(answers), timeout=TOGETHER_SECONDS)[1]:

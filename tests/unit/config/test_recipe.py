@@ -381,6 +381,13 @@ def test_ranks_are_spread_evenly_over_machines_and_each_has_at_most_one_gpu():
     assert "agents.1.resources.ranks: expected 1 with engine vllm, got 2" in message(changed(**engine))
 
 
+def test_devices_are_shared_in_one_process_and_without_vllm():
+    text = message(changed(runtime={"name": "ray", "share_devices": True}))
+    assert "runtime.share_devices: expected false with ray" in text
+    text = message(changed(runtime={"share_devices": True}, agents__1__engine="vllm"))
+    assert "agents.1.engine: expected builtin with runtime.share_devices, got vllm" in text
+
+
 def test_the_order_of_agents_does_not_matter():
     assert differences(agents=[*reversed(VALID["agents"])]) == []
     assert differences(agents=[VALID["agents"][0], VALID["agents"][1]])[0].startswith("agents.third.name")

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load, save
 
 from hacrl.agents.blueprint import Blueprint
-from hacrl.agents.errors import NonFiniteLoss
+from hacrl.agents.errors import EngineFailed, NonFiniteLoss
 from hacrl.algorithm import GspoObjective
 from hacrl.runtime import AgentLost, Traffic
 from hacrl.runtime.agent_process import Facts
@@ -195,6 +195,23 @@ def test_an_answer_that_comes_too_late_counts_as_lost():
     ]
 
 
+def test_a_process_whose_engine_failed_is_replaced():
+    def breaks(asked: str) -> None:
+        if asked == "score" and len(ray.names) == 1:
+            raise RayTaskError(EngineFailed("the vLLM engine of agent 'ada' cannot be used: it broke down"))
+
+    notices: list[str] = []
+    ray = FakeRay(breaks)
+    assert agent(ray, notices).score([]) == [(0, 0), (0, 1)]
+    (notice,) = notices
+    assert notice.startswith(
+        "agent 'ada': the vLLM engine of agent 'ada' cannot be used: it broke down (in sc"
+    )
+    ray = FakeRay(breaks)
+    with pytest.raises(AgentLost, match="it broke down"):
+        agent(ray, on_failure="degrade").score([])
+
+
 def test_what_kills_every_process_is_given_up_after_a_few():
     def deadly(asked: str) -> None:
         if asked == "fingerprint":
@@ -226,9 +243,9 @@ def test_an_agent_that_finds_no_room_says_what_it_needs():
     ray = FakeRay()
     ray.room = False
     with pytest.raises(AgentLost) as caught:
-        agent(ray, resources=Resources(cpus=2, gpus=1, ranks=4, nodes=2), start_seconds=5)
+        agent(ray, resources=Resources(cpus=2, gpus=1, ranks=4, nodes=2), start_seconds=0.01)
     assert str(caught.value) == (
-        "agent 'ada' was lost: found no room within 5 s: it needs 4 CPUs and 2 GPUs on 2 machines "
+        "agent 'ada' was lost: found no room within 0.01 s: it needs 4 CPUs and 2 GPUs on 2 machines "
         "(resources.ranks 4, cpus 2, gpus 1, nodes 2). The cluster has 1 machine, with 4 CPUs and 0 GPUs. "
         "Free, on all together: 1 CPUs and 0 GPUs"
     )
