@@ -23,7 +23,8 @@ class Nodes:
             "RAY_TMPDIR": str(folder),
             "RAY_USAGE_STATS_ENABLED": "0",
         }
-        with (folder / "nodes.log").open("w") as log:
+        self._log = folder / "nodes.log"
+        with self._log.open("w") as log:
             self._process = subprocess.Popen(
                 [sys.executable, __file__, str(others)],
                 stdin=subprocess.PIPE,
@@ -55,7 +56,7 @@ class Nodes:
     def _answer(self) -> str:
         assert self._process.stdout is not None
         answer = self._process.stdout.readline().strip()
-        assert answer, "the process with the nodes has died: see nodes.log"
+        assert answer, f"the process with the nodes has died: {self._log.read_text()[-2000:]}"
         return answer
 
 
