@@ -175,8 +175,10 @@ def _runtime(recipe: Recipe) -> Iterator[Problem]:
         key = f"agents.{position}.resources"
         if agent.device.startswith("cuda") and not agent.resources.gpus:
             yield Problem(f"{key}.gpus", f"expected more than 0 for {agent.device}, got 0")
-        if agent.resources.ranks > 1:
-            yield from _ranks(agent, key)
+        if agent.resources.ranks > 1 and agent.resources.gpus not in (0, 1):
+            yield Problem(
+                f"{key}.gpus", f"expected 0 or 1 for each of several ranks, got {agent.resources.gpus:g}"
+            )
         if agent.resources.ranks % agent.resources.nodes:
             ranks, nodes = agent.resources.ranks, agent.resources.nodes
             yield Problem(f"{key}.nodes", f"{ranks} ranks cannot be spread evenly over {nodes} machines")
@@ -193,18 +195,6 @@ def _sharing(recipe: Recipe) -> Iterator[Problem]:
             yield Problem(
                 f"agents.{position}.engine", "expected builtin with runtime.share_devices, got vllm"
             )
-
-
-def _ranks(agent: AgentRecipe, key: str) -> Iterator[Problem]:
-    """What an agent of several processes cannot have."""
-    if agent.resources.gpus not in (0, 1):
-        yield Problem(
-            f"{key}.gpus", f"expected 0 or 1 for each of several ranks, got {agent.resources.gpus:g}"
-        )
-    if agent.engine is not None:
-        yield Problem(
-            f"{key}.ranks", f"expected 1 with engine {agent.engine.name}, got {agent.resources.ranks}"
-        )
 
 
 def _engines(recipe: Recipe) -> Iterator[Problem]:
