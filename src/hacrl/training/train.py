@@ -14,9 +14,11 @@ from torch import Tensor
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.learner import UpdateReport
 from hacrl.exchange import Exercise, LearnerBatch, TrajectoryPool, arrange, build_batches, hear, told
+from hacrl.exchange.reencode import Reencoder
 from hacrl.methods import View
 from hacrl.runtime import Traffic
 from hacrl.training.alignment import cosines, gradients_by_part
+from hacrl.training.likelihood import likelihood
 from hacrl.training.team import Member, Team
 from hacrl.types import Prompt, Rollout, Trajectory
 
@@ -150,7 +152,15 @@ def _unscored(team: Team, member: Member, prompts: Sequence[Prompt], record: Ste
     )
     record.rejected.update(mistrusted)
     table = arrange(record.step, heard, team.names, list(by_id))
-    view = View(member.name, table, record.omega, recipe.reward.maximum, recipe.updates.mini_batches)
+    view = View(
+        member.name,
+        table,
+        record.omega,
+        recipe.reward.maximum,
+        recipe.updates.mini_batches,
+        kinds=[prompt.kind for prompt in prompts],
+        likelihood=lambda chosen: likelihood(member.policy, Reencoder(member.learner, by_id), table, chosen),
+    )
     return build_batches(table, member.learner, by_id, team.method.lessons(view), team.batch_settings)
 
 
