@@ -57,8 +57,8 @@ def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> Table:
     table = Table(title="Accuracy on test problems", title_justify="left")
     for heading in ("agent", "measure", "before"):
         table.add_column(heading, justify="right" if heading == "before" else "left")
-    for name, summary in summaries.items():
-        table.add_column(f"{name} ({summary['method']})", justify="right")
+    for name in summaries:
+        table.add_column(first["method"] if name == TOGETHER else name, justify="right")
     for agent, found in first["agents"].items():
         for task in found["after"]:
             evaluations = [
