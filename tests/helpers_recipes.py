@@ -16,7 +16,7 @@ VALID: dict[str, Any] = {
             "learning_rate": 1e-5,
             "device": "cpu",
             "samples_per_prompt": 4,
-            "resources": {"cpus": 2.0, "gpus": 0.5},
+            "resources": {"cpus": 2.0, "gpus": 0.5, "ranks": 1, "nodes": 1},
         },
         {"name": "large", "model": "nursery:state-b"},
         {"name": "third", "model": "nursery:state-c"},
@@ -67,6 +67,7 @@ VALID: dict[str, Any] = {
     "audit": {"every": 3},
     "runtime": {
         "name": "ray",
+        "share_devices": False,
         "address": "10.0.0.1:6379",
         "on_failure": "degrade",
         "start_seconds": 60.0,

@@ -68,10 +68,10 @@ class Killer:
         ask = RemoteAgent._ask
 
         def counted(agent: RemoteAgent, method: str, *arguments: Any) -> Any:
-            if agent._pid is not None:
+            if agent._crew is not None and agent._crew.pids:
                 self.asked += 1
                 if self.asked in self._plan:
-                    os.kill(agent._pid, self._plan[self.asked])
+                    os.kill(agent._crew.pids[-1], self._plan[self.asked])
                     self.killed.append(agent.name)
             return ask(agent, method, *arguments)
 

@@ -9,6 +9,7 @@ import torch
 
 from hacrl.agents import nursery
 from hacrl.agents.policy import Policy
+from hacrl.agents.ranks import Ranks
 from hacrl.agents.settings import LoraSettings, Optimisation, VllmSettings
 from hacrl.algorithm.critic import CriticParams
 
@@ -28,8 +29,8 @@ class Blueprint:
     """None: the built-in sampler."""
     seed: int = 0
 
-    def load(self) -> Policy:
-        """The agent, in this process and on its device."""
+    def load(self, ranks: Ranks | None = None) -> Policy:
+        """The agent, in this process and on its device; with `ranks`, this process's part of it."""
         return Policy.load(
             self.name,
             model_path(self.model),
@@ -39,6 +40,7 @@ class Blueprint:
             critic=self.critic,
             engine=self.engine,
             seed=self.seed,
+            ranks=ranks,
         )
 
 

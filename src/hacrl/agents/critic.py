@@ -6,6 +6,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +16,41 @@ from hacrl.agents.engine import Row, response_mask, right_padded
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.learner import micro_batches, padded
 from hacrl.agents.optimiser import Optimiser
+from hacrl.agents.ranks import Ranks
 from hacrl.agents.settings import Optimisation
 from hacrl.algorithm.critic import CriticParams, gae, value_loss, whitened
 from hacrl.types import Judgement, MiniBatch, TrainingRow
 
 LEARNING_RATE_FACTOR = 10
 """The critic's learning rate over its agent's, unless it is set."""
+
+
+class ValueHead(nn.Linear):
+    """One number per hidden state; 0 for all at first."""
+
+    def __init__(self, width: int, device: torch.device) -> None:
+        super().__init__(width, 1, device=device)
+        nn.init.zeros_(self.weight)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """[..., d] -> [...]; a tensor of its own, because FSDP warns of modules that return a view."""
+        return super().forward(hidden).squeeze(-1).clone()
+
+
+class ValueModel(nn.Module):
+    """A language model's body with a value head in place of its vocabulary."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.body: nn.Module = copy.deepcopy(model.base_model)
+        self.head = ValueHead(model.get_output_embeddings().weight.shape[1], model.device)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """Values [s, t] after every token."""
+        body = self.body(input_ids=input_ids, attention_mask=attention_mask, use_cache=False)
+        values: Tensor = self.head(body.last_hidden_state.float())
+        return values
 
 
 class Critic:
@@ -31,26 +61,29 @@ class Critic:
     """
 
     def __init__(
-        self, agent: str, model: PreTrainedModel, params: CriticParams, optimisation: Optimisation
+        self,
+        agent: str,
+        model: PreTrainedModel,
+        params: CriticParams,
+        optimisation: Optimisation,
+        ranks: Ranks | None = None,
     ) -> None:
         self._agent = agent
         self._params = params
         self._budget = optimisation.tokens_per_micro_batch
-        self._body: nn.Module = copy.deepcopy(model.base_model)
-        self._head = nn.Linear(model.get_output_embeddings().weight.shape[1], 1, device=model.device)
-        nn.init.zeros_(self._head.weight)
-        nn.init.zeros_(self._head.bias)
-        network = nn.ModuleDict({"body": self._body, "head": self._head})
-        trained = {name: p for name, p in network.named_parameters() if p.requires_grad}
+        self._device = model.device
+        self._ranks = ranks or Ranks()
+        self._network = ValueModel(model)
+        self._ranks.shard(self._network, self._network.head)
+        trained = {name: p for name, p in self._network.named_parameters() if p.requires_grad}
         rate = params.learning_rate or LEARNING_RATE_FACTOR * optimisation.learning_rate
         self._optimiser = Optimiser(trained, replace(optimisation, learning_rate=rate))
 
     def values(self, rows: Sequence[Row]) -> Tensor:
         """Values [s, t], each read before its response token; 0 where padded."""
-        device = self._head.weight.device
+        device = self._device
         ids, mask = right_padded([prompt + response for prompt, response in rows], device)
-        hidden = self._body(input_ids=ids, attention_mask=mask.long(), use_cache=False).last_hidden_state
-        everywhere = self._head(hidden.float()).squeeze(-1)
+        everywhere = self._network(input_ids=ids, attention_mask=mask.long())
         real = response_mask(rows, device)
         before = torch.tensor([len(prompt) - 1 for prompt, _ in rows], device=device)
         places = (before[:, None] + torch.arange(real.shape[1], device=device)).clamp(max=ids.shape[1] - 1)
@@ -67,10 +100,11 @@ class Critic:
         tokens = [(row.prompt_ids, row.response_ids) for row in rows]
         mask = response_mask(tokens, torch.device("cpu"))
         values = torch.zeros(mask.shape)
-        with torch.inference_mode():
-            for batch in micro_batches(tokens, self._budget, shares_prompts=False):
+        with self._ranks.gathered(self._network), torch.inference_mode():
+            for batch in self._batches(tokens, self._ranks.share(range(len(rows)))):
                 found = self.values([tokens[i] for i in batch]).cpu()
                 values[batch, : found.shape[1]] = found
+        values = self._ranks.total(values)
         rewards = torch.tensor([row.advantage for row in rows])
         raw, returns = gae(rewards, values, mask, self._params.gamma, self._params.lam)
         columns = (whitened(raw, mask).tolist(), values.tolist(), returns.tolist())
@@ -83,10 +117,12 @@ class Critic:
         count = sum(len(response) for _, response in tokens)
         total = 0.0
         try:
-            for batch in micro_batches(tokens, self._budget, shares_prompts=False):
-                loss = self._loss([mini_batch[i] for i in batch]) / count
+            for batch in self._ranks.turns(range(len(tokens)), partial(self._batches, tokens)):
+                # A rank that has fewer rows than others runs the model along with them, for nothing.
+                loss = self._loss([mini_batch[i] for i in batch or [0]]) * (1.0 if batch else 0.0) / count
                 torch.autograd.backward(loss)
                 total += loss.item()
+            total = float(self._ranks.total(torch.tensor(total, dtype=torch.float64)))
             norm = self._optimiser.gradient_norm()
             if not math.isfinite(total) or not bool(norm.isfinite()):
                 raise NonFiniteLoss(
@@ -107,10 +143,20 @@ class Critic:
         """Go on where `state` was taken."""
         self._optimiser.load_state(state)
 
+    def move(self, device: torch.device) -> None:
+        """Keep all tensors on another device."""
+        self._network.to(device)
+        self._optimiser.move(device)
+
+    def _batches(self, tokens: Sequence[Row], share: Sequence[int]) -> list[list[int]]:
+        """The rows of a share in micro-batches."""
+        batches = micro_batches([tokens[i] for i in share], self._budget, shares_prompts=False)
+        return [[share[i] for i in batch] for batch in batches]
+
     def _loss(self, rows: Sequence[TrainingRow]) -> Tensor:
         """Summed over the tokens of all rows."""
         tokens = [(row.prompt_ids, row.response_ids) for row in rows]
-        mask = response_mask(tokens, self._head.weight.device)
+        mask = response_mask(tokens, self._device)
         judgements = [_judgement(row) for row in rows]
         return value_loss(
             self.values(tokens),

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from hacrl.agents.engine import Row, Scorer, response_mask
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.optimiser import Optimiser
+from hacrl.agents.ranks import Ranks, whole_copy
 from hacrl.algorithm.batch import Objective, SourceData
 from hacrl.algorithm.objective import kl_low_variance
 from hacrl.types import MiniBatch, TrainingRow
@@ -49,12 +50,14 @@ class Learner:
         optimiser: Optimiser,
         tokens_per_micro_batch: int,
         device: torch.device,
+        ranks: Ranks,
     ) -> None:
         self._agent = agent
         self._scorer = scorer
         self._optimiser = optimiser
         self._budget = tokens_per_micro_batch
         self._device = device
+        self._ranks = ranks
         self._kl = 0.0
         self._reference: ReferenceLogps | None = None
 
@@ -68,17 +71,15 @@ class Learner:
         `update` counts the updates already made in this step; `number` is the mini-batch's place, for errors.
         """
         taught = [i for i, row in enumerate(mini_batch) if self._has_gradient(row)]
-        rows = [(mini_batch[i].prompt_ids, mini_batch[i].response_ids) for i in taught]
-        batches = [
-            [taught[i] for i in batch]
-            for batch in micro_batches(rows, self._budget, self._scorer.shares_prompts)
-        ]
+        batches = self._batches(mini_batch, taught)
         try:
             parts = [
                 self._accumulate([mini_batch[i] for i in batch], objective, update, mini_batch)
                 for batch in batches
             ]
-            losses, kls, mean_logps = _in_order(parts, batches, len(mini_batch))
+            losses, kls, mean_logps, learnt = self._ranks.total(_in_order(parts, batches, len(mini_batch)))
+            if not bool(learnt.any()):
+                self._optimiser.discard_gradients()  # several ranks have made zeros of none
             norm = self._optimiser.gradient_norm()
             self._refuse_non_finite(losses, float(norm), number, mini_batch)
         except BaseException:  # half a mini-batch's gradient must not leak into the next update
@@ -90,8 +91,8 @@ class Learner:
             loss=float(losses.mean()),
             grad_norm=float(norm),
             learning_rate=learning_rate,
-            mean_logps=tuple(mean_logps.tolist()),
-            tokens=sum(len(response) for _, response in rows),
+            mean_logps=_only_of(taught, mean_logps),
+            tokens=sum(len(mini_batch[i].response_ids) for i in taught),
             kl=float(kls.sum()) / max(1, sum(row.own for row in mini_batch)),
         )
 
@@ -99,20 +100,29 @@ class Learner:
         self, mini_batch: MiniBatch, objective: Objective, update: int, parameters: Sequence[nn.Parameter]
     ) -> Tensor:
         """Flat gradient of the mean loss over the rows, without the KL term; nothing is updated."""
-        total = torch.zeros(sum(parameter.numel() for parameter in parameters), device=self._device)
-        taught = [row for row in mini_batch if _has_advantage(row)]
-        rows = [(row.prompt_ids, row.response_ids) for row in taught]
-        for batch in micro_batches(rows, self._budget, self._scorer.shares_prompts):
-            chosen = [rows[i] for i in batch]
-            data = source_data([taught[i] for i in batch], self._device, _mean_length(mini_batch))
-            losses = objective(self._scorer.logps(chosen), response_mask(chosen, self._device), data, update)
-            losses = losses * _weights([taught[i] for i in batch], self._device)
-            if losses.requires_grad:  # an objective may give rows no gradient at all
-                parts = torch.autograd.grad(
-                    losses.sum() / len(mini_batch), parameters, materialize_grads=True
-                )
-                total += torch.cat([part.flatten() for part in parts])
-        return total
+        taught = [i for i, row in enumerate(mini_batch) if _has_advantage(row)]
+        reference, self._reference = self._reference, None
+        try:
+            for batch in self._batches(mini_batch, taught):
+                self._accumulate([mini_batch[i] for i in batch], objective, update, mini_batch)
+            parts = [
+                torch.zeros(parameter.shape) if parameter.grad is None else whole_copy(parameter.grad)
+                for parameter in parameters
+            ]
+        finally:
+            self._reference = reference
+            self._optimiser.discard_gradients()
+        return torch.cat([part.float().flatten() for part in parts if part is not None] or [torch.zeros(0)])
+
+    def _batches(self, mini_batch: MiniBatch, taught: Sequence[int]) -> list[list[int]]:
+        """This rank's micro-batches of the rows to compute; empty ones where others have more."""
+
+        def cut(share: Sequence[int]) -> list[list[int]]:
+            rows = [(mini_batch[i].prompt_ids, mini_batch[i].response_ids) for i in share]
+            batches = micro_batches(rows, self._budget, self._scorer.shares_prompts)
+            return [[share[i] for i in batch] for batch in batches]
+
+        return self._ranks.turns(taught, cut)
 
     def _has_gradient(self, row: TrainingRow) -> bool:
         """Whether a row has to be computed: every objective's loss is a multiple of the advantage."""
@@ -121,19 +131,37 @@ class Learner:
     def _accumulate(
         self, batch: Sequence[TrainingRow], objective: Objective, update: int, mini_batch: MiniBatch
     ) -> Tensor:
-        """Add one micro-batch's share of the gradient -> its rows' losses, KLs and mean log-probs [3, s]."""
+        """Add one micro-batch's share of the gradient.
+
+        Returns its rows' losses, KLs, mean log-probs, and whether they have a gradient: [4, s].
+        """
+        if not batch:
+            return self._idle(mini_batch[0])
         rows = [(row.prompt_ids, row.response_ids) for row in batch]
         mask = response_mask(rows, self._device)
         data = source_data(batch, self._device, _mean_length(mini_batch))
         logps = self._scorer.logps(rows)
         losses = objective(logps, mask, data, update) * _weights(batch, self._device)
         kls = torch.zeros_like(losses)
-        if self._reference is not None and bool(data.own.any()):
+        if self._reference is not None and (self._ranks.several or bool(data.own.any())):
             kls = kl_low_variance(logps, self._reference(rows), mask) * data.own
             losses = losses + self._kl * kls
-        if losses.requires_grad:  # an objective may give rows no gradient at all
+        learnt = losses.requires_grad  # an objective may give rows no gradient at all
+        if learnt:
             torch.autograd.backward(losses.sum() / len(mini_batch))
-        return torch.stack([losses.detach(), kls.detach(), logps.detach().sum(1) / mask.sum(1)])
+        elif self._ranks.several:
+            torch.autograd.backward(logps, torch.zeros_like(logps))
+        mean_logps = logps.detach().sum(1) / mask.sum(1)
+        return torch.stack([losses.detach(), kls.detach(), mean_logps, torch.full_like(mean_logps, learnt)])
+
+    def _idle(self, row: TrainingRow) -> Tensor:
+        """Run the model along with the other ranks, which have more rows, and learn nothing."""
+        rows = [(row.prompt_ids, row.response_ids[:1])]
+        logps = self._scorer.logps(rows)
+        if self._reference is not None:
+            self._reference(rows)
+        torch.autograd.backward(logps, torch.zeros_like(logps))
+        return torch.empty(4, 0)
 
     def _refuse_non_finite(self, losses: Tensor, norm: float, number: int, mini_batch: MiniBatch) -> None:
         if bool(losses.isfinite().all()) and math.isfinite(norm):
@@ -156,11 +184,18 @@ class Learner:
 
 
 def _in_order(parts: Sequence[Tensor], batches: Sequence[Sequence[int]], rows: int) -> Tensor:
-    """The micro-batches' columns in the order of the mini-batch's rows; loss and KL 0 where there is none."""
-    ordered = torch.tensor([0.0, 0.0, math.nan])[:, None].repeat(1, rows)
+    """The micro-batches' columns in the order of the mini-batch's rows; 0 where there is none."""
+    ordered = torch.zeros(4, rows)
     for part, batch in zip(parts, batches, strict=True):
         ordered[:, list(batch)] = part.float().cpu()
     return ordered
+
+
+def _only_of(rows: Sequence[int], values: Tensor) -> tuple[float, ...]:
+    """NaN for all other rows."""
+    only = torch.full_like(values, math.nan)
+    only[list(rows)] = values[list(rows)]
+    return tuple(only.tolist())
 
 
 def _has_advantage(row: TrainingRow) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
+from hacrl.agents.ranks import spread_like, whole, whole_copy
 from hacrl.agents.settings import Optimisation
 
 
@@ -28,6 +29,7 @@ class Optimiser:
     """One agent's optimiser.
 
     Weights in half precision get a master copy in fp32: their rounding would swallow a learning rate of 1e-6.
+    Weights that are sharded over ranks stay so, with their gradients and moments; the state is always whole.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], settings: Optimisation) -> None:
@@ -52,7 +54,7 @@ class Optimiser:
     def gradient_norm(self) -> Tensor:
         """Norm over all gradients, before clipping."""
         gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
-        return nn.utils.get_total_norm(gradients)
+        return whole(nn.utils.get_total_norm(gradients))
 
     def step(self, gradient_norm: Tensor) -> None:
         """Clip the gradients to the maximal norm and update the weights."""
@@ -79,14 +81,26 @@ class Optimiser:
             if self._masters[name] is not parameter:
                 parameter.copy_(self._masters[name])
 
+    def move(self, device: torch.device) -> None:
+        """Keep the master copies and the moments on another device; the weights are the model's."""
+        for name, master in self._masters.items():
+            if master is not self._parameters[name]:
+                master.data = master.data.to(device)
+            moments = self._adamw.state.get(master, {})
+            moments.update({key: value.to(device) for key, value in moments.items()})
+
     def state(self) -> dict[str, Tensor]:
-        """A copy on the CPU of the weights, the moments and the position in the schedule."""
+        """A copy on the CPU of the weights, the moments and the position in the schedule.
+
+        Of several ranks only the first gets it, but all have to ask.
+        """
         tensors = {"updates": torch.tensor(self.updates)}
         for name, master in self._masters.items():
             tensors[f"weight/{name}"] = master.detach()
             for key, value in self._adamw.state.get(master, {}).items():
                 tensors[f"{key}/{name}"] = value
-        return {key: value.to("cpu", copy=True).contiguous() for key, value in tensors.items()}
+        copies = {key: whole_copy(value) for key, value in tensors.items()}
+        return {key: copied for key, copied in copies.items() if copied is not None}
 
     def load_state(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on exactly where `state` was taken."""
@@ -99,15 +113,14 @@ class Optimiser:
             )
         for name, master in self._masters.items():
             with torch.no_grad():
-                master.copy_(tensors[f"weight/{name}"])
+                master.copy_(spread_like(tensors[f"weight/{name}"].to(master.device), master))
             moments = {
-                key: tensors[f"{key}/{name}"].clone()
-                for key in ("step", "exp_avg", "exp_avg_sq")
+                key: spread_like(tensors[f"{key}/{name}"].to(master.device), master)
+                for key in ("exp_avg", "exp_avg_sq")
                 if f"{key}/{name}" in tensors
             }
-            self._adamw.state[master] = {
-                key: value.to(master.device) if key != "step" or master.is_cuda else value
-                for key, value in moments.items()
-            }
+            if moments:
+                moments["step"] = tensors[f"step/{name}"].clone().to(master.device)
+            self._adamw.state[master] = moments
         self._copy_masters()
         self.updates = int(tensors["updates"])

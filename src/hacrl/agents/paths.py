@@ -39,19 +39,26 @@ class Paths:
         return {"decode": type(self.decoder).__name__, "train": type(self.scorer).__name__}
 
 
-def choose_paths(model: PreTrainedModel, gradient_checkpointing: bool = False) -> Paths:
-    """Try all paths on a few random tokens, fastest first; keep the first that agrees with the plain one."""
+def choose_paths(
+    model: PreTrainedModel, gradient_checkpointing: bool = False, *, sharded: bool = False
+) -> Paths:
+    """Try all paths on a few random tokens, fastest first; keep the first that agrees with the plain one.
+
+    A model that is going to be sharded can be decoded by its modules only, and trained as a whole only.
+    """
     rows = _random_rows(model.config.get_text_config().vocab_size)
     with torch.no_grad():
         truth = PaddedScorer(model).logps(rows)
-    decoders: list[Callable[[PreTrainedModel], Decoder]] = [LeanDecoder, CachedDecoder, RecomputingDecoder]
-    decoder = _first_agreeing(model, decoders, lambda d: decoded_logps(d, rows, model.device), truth)
+    decoders: list[Callable[[PreTrainedModel], Decoder]] = [CachedDecoder, RecomputingDecoder]
     scorers: list[Callable[[PreTrainedModel], Scorer]] = [
-        partial(LeanScorer, checkpointing=gradient_checkpointing)
+        partial(PaddedScorer, checkpointing=gradient_checkpointing)
     ]
-    if not gradient_checkpointing and caches_all_positions(model):
-        scorers.append(SharedPrefixScorer)
-    scorers.append(partial(PaddedScorer, checkpointing=gradient_checkpointing))
+    if not sharded:
+        decoders.insert(0, LeanDecoder)
+        if not gradient_checkpointing and caches_all_positions(model):
+            scorers.insert(0, SharedPrefixScorer)
+        scorers.insert(0, partial(LeanScorer, checkpointing=gradient_checkpointing))
+    decoder = _first_agreeing(model, decoders, lambda d: decoded_logps(d, rows, model.device), truth)
     scorer = _first_agreeing(model, scorers, lambda s: s.logps(rows).detach(), truth)
     if scorer is None:
         raise AgentError(

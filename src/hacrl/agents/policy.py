@@ -16,10 +16,11 @@ from hacrl.agents import loading
 from hacrl.agents.critic import Critic
 from hacrl.agents.engine import Row
 from hacrl.agents.errors import AgentError, naming_memory_settings
-from hacrl.agents.learner import Learner, UpdateReport, micro_batches
+from hacrl.agents.learner import Learner, ReferenceLogps, UpdateReport, micro_batches
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.paths import choose_paths
-from hacrl.agents.reference import frozen_copy, without_adapters
+from hacrl.agents.ranks import Ranks, whole, whole_state
+from hacrl.agents.reference import FrozenCopy, without_adapters
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job, draw
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling, VllmSettings
@@ -53,12 +54,14 @@ class Policy:
         engine: VllmSettings | None = None,
         template_variables: Mapping[str, object] | None = None,
         seed: int = 0,
+        ranks: Ranks | None = None,
     ) -> None:
         """Use a model in memory as an agent; it is trained in place. `seed` initialises the LoRA adapters.
 
         With `critic` the agent has a second model that judges its responses (`judge`), which PPO needs.
         With `engine` vLLM draws its responses, else the built-in sampler.
-        `template_variables` go to the chat template (see `Rendering`).
+        `template_variables` go to the chat template (see `Rendering`). With `ranks` this is one of several
+        processes that hold the agent together: all have to be asked the same things.
         """
         self.name = name
         self.optimisation = optimisation or Optimisation()
@@ -76,8 +79,13 @@ class Policy:
                 "set eos_token in the tokenizer or eos_token_id in generation_config.json"
             )
         self.encoder = Rendering(tokenizer, eos_ids=eos_ids, template_variables=template_variables)
-        self._critic = Critic(name, self._model, critic, self.optimisation) if critic else None
-        self._paths = choose_paths(self._model, self.optimisation.gradient_checkpointing)
+        self._ranks = ranks = ranks or Ranks()
+        self._critic = Critic(name, self._model, critic, self.optimisation, ranks) if critic else None
+        self._paths = choose_paths(
+            self._model, self.optimisation.gradient_checkpointing, sharded=ranks.several
+        )
+        self._initial = self._make_initial(adapted) if self.optimisation.kl > 0 else None
+        ranks.shard(self._model)
         self._optimiser = Optimiser(self._trainable(), self.optimisation)
         self._learner = Learner(
             name,
@@ -85,11 +93,10 @@ class Policy:
             self._optimiser,
             self.optimisation.tokens_per_micro_batch,
             self._model.device,
+            ranks,
         )
-        if self.optimisation.kl > 0:
-            scorer = self._paths.scorer
-            initial = without_adapters(self._whole, scorer) if adapted else frozen_copy(self._model, scorer)
-            self._learner.add_kl(self.optimisation.kl, initial)
+        if self._initial is not None:
+            self._learner.add_kl(self.optimisation.kl, self._initial)
         self._engine: VllmEngine | None = None
         if engine is not None:
             network = self._model
@@ -109,6 +116,7 @@ class Policy:
         engine: VllmSettings | None = None,
         template_variables: Mapping[str, object] | None = None,
         seed: int = 0,
+        ranks: Ranks | None = None,
     ) -> Policy:
         """An agent from a `save_pretrained` directory or a hub id; fp32 on CPU, bf16 on GPU unless told."""
         device = torch.device(device)
@@ -124,6 +132,7 @@ class Policy:
             engine=engine,
             template_variables=template_variables,
             seed=seed,
+            ranks=ranks,
         )
 
     @property
@@ -136,18 +145,21 @@ class Policy:
 
         Each response has its own random stream, a function of seed, agent, prompt and sample: neither the
         batch it is decoded in nor the order of calls changes it, up to rounding. The log-probs are those of
-        the policy at temperature 1 without top-p, which is what training compares with.
+        the policy at temperature 1 without top-p, which is what training compares with. Of several ranks each
+        draws its share.
         """
+        prompts = self._ranks.share(prompts)
         encoded = [self.encoder.encode_prompt(prompt) for prompt in prompts]
         jobs = []
         for prompt, ids in zip(prompts, encoded, strict=True):
             limit = min(sampling.max_new_tokens, self._room(prompt.id, len(ids)))
             jobs += [Job(ids, Stream(seed, self.name, prompt.id, number), limit) for number in range(samples)]
-        drawn = (
-            self._draw(jobs, sampling)
-            if self._engine is None
-            else self._drawn_by(self._engine, jobs, sampling)
-        )
+        with self._ranks.gathered(self._model):
+            drawn = (
+                self._draw(jobs, sampling)
+                if self._engine is None
+                else self._drawn_by(self._engine, jobs, sampling)
+            )
         return [
             Rollout(
                 prompt_id=prompts[row // samples].id,
@@ -162,8 +174,12 @@ class Policy:
         ]
 
     def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
-        """Log-prob of every response token of (prompt ids, response ids) pairs."""
+        """Log-prob of every response token of (prompt ids, response ids) pairs; of several ranks, a share."""
         self._check_rows(rows)
+        with self._ranks.gathered(self._model):
+            return self._score(self._ranks.share(rows))
+
+    def _score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
         scores: list[tuple[float, ...]] = [()] * len(rows)
         budget = self.optimisation.tokens_per_micro_batch
         with naming_memory_settings(self.name, "scoring", "tokens_per_micro_batch"), torch.inference_mode():
@@ -212,9 +228,11 @@ class Policy:
 
     def save(self, directory: str | Path) -> None:
         """Write model, tokenizer and generation config in `save_pretrained` form (with LoRA: the adapter)."""
-        with loading.no_progress_bar():
-            self._whole.save_pretrained(directory, safe_serialization=True)
-        self._tokenizer.save_pretrained(directory)
+        weights = whole_state(self._whole)
+        if self._ranks.rank == 0:
+            with loading.no_progress_bar():
+                self._whole.save_pretrained(directory, state_dict=weights, safe_serialization=True)
+            self._tokenizer.save_pretrained(directory)
 
     def state(self) -> dict[str, Tensor]:
         """A copy of what training needs to go on exactly: trained weights, moments, schedule position.
@@ -230,6 +248,21 @@ class Policy:
         if self._critic is not None:
             critic = {key.removeprefix(CRITIC): t for key, t in state.items() if key.startswith(CRITIC)}
             self._critic.load_state(critic)
+
+    def move(self, device: torch.device) -> None:
+        """Keep all tensors on another device; the agent can work only on the one it was made on."""
+        self._whole.to(device)
+        self._optimiser.move(device)
+        if isinstance(self._initial, FrozenCopy):
+            self._initial.model.to(device)
+        if self._critic is not None:
+            self._critic.move(device)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        device: torch.device = self._model.device
+        return device
 
     @property
     def parameters(self) -> int:
@@ -250,7 +283,9 @@ class Policy:
         digest = hashlib.blake2b(digest_size=8)
         for name, parameter in self._model.named_parameters():
             digest.update(name.encode())
-            digest.update(parameter.detach().cpu().contiguous().flatten().view(torch.uint8).numpy())
+            digest.update(
+                whole(parameter.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy().data
+            )
         return digest.hexdigest()
 
     def _draw(self, jobs: list[Job], sampling: Sampling) -> list[Drawn]:
@@ -274,7 +309,7 @@ class Policy:
         if self._model.dtype == torch.float32 or not jobs:
             return [drawn[row] for row in range(len(jobs))]
         # In half precision decoding and training round differently: take the log-probs training will see.
-        scores = self.score([(job.prompt, drawn[row].token_ids) for row, job in enumerate(jobs)])
+        scores = self._score([(job.prompt, drawn[row].token_ids) for row, job in enumerate(jobs)])
         return [Drawn(drawn[row].token_ids, scores[row], drawn[row].stopped) for row in range(len(jobs))]
 
     def _drawn_by(self, engine: VllmEngine, jobs: list[Job], sampling: Sampling) -> list[Drawn]:
@@ -282,7 +317,14 @@ class Policy:
         engine.hold(merged_weights(self._model))
         drawn = engine.draw(jobs, sampling, self.encoder.eos_ids)
         rows = [(job.prompt, response.token_ids) for job, response in zip(jobs, drawn, strict=True)]
-        return checked(drawn, self.score(rows), engine.settings)
+        return checked(drawn, self._score(rows), engine.settings)
+
+    def _make_initial(self, adapted: bool) -> ReferenceLogps:
+        """Log-probs under the policy as it is now, before it is sharded."""
+        scorer = self._paths.scorer
+        if adapted:
+            return without_adapters(self._whole, scorer)
+        return FrozenCopy(self._model, scorer, self._ranks)
 
     def _room(self, prompt_id: str, length: int) -> int:
         """Tokens left for a response."""

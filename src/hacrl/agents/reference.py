@@ -12,13 +12,21 @@ from transformers import PreTrainedModel
 
 from hacrl.agents.engine import Row, Scorer
 from hacrl.agents.learner import ReferenceLogps
+from hacrl.agents.ranks import Ranks
 
 
-def frozen_copy(model: PreTrainedModel, scorer: Scorer) -> ReferenceLogps:
-    """Log-probs under the model as it is now, computed the way `scorer` does."""
-    frozen = copy.deepcopy(model).requires_grad_(False)
-    copied_scorer: Scorer = type(scorer)(frozen)  # type: ignore[call-arg]
-    return torch.no_grad()(copied_scorer.logps)
+class FrozenCopy:
+    """Log-probs under the model as it is now, computed the way `scorer` does; sharded over the ranks."""
+
+    def __init__(self, model: PreTrainedModel, scorer: Scorer, ranks: Ranks) -> None:
+        self.model = copy.deepcopy(model).requires_grad_(False)
+        self._scorer: Scorer = type(scorer)(self.model)  # type: ignore[call-arg]
+        ranks.shard(self.model)
+
+    @torch.no_grad()
+    def __call__(self, rows: Sequence[Row]) -> Tensor:
+        """Log-probs [s, t]."""
+        return self._scorer.logps(rows)
 
 
 def without_adapters(adapted: Any, scorer: Scorer) -> ReferenceLogps:

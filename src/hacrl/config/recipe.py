@@ -166,16 +166,55 @@ def _asynchronous(recipe: Recipe) -> Iterator[Problem]:
 
 def _runtime(recipe: Recipe) -> Iterator[Problem]:
     """Ray hides the GPUs from a process that asked for none."""
+    if recipe.runtime.name != "ray":
+        yield from _sharing(recipe)
+        return
+    if recipe.runtime.share_devices:
+        yield Problem("runtime.share_devices", "expected false with ray: agents there have their own devices")
     for position, agent in enumerate(recipe.agents):
-        if recipe.runtime.name == "ray" and agent.device.startswith("cuda") and not agent.resources.gpus:
+        key = f"agents.{position}.resources"
+        if agent.device.startswith("cuda") and not agent.resources.gpus:
+            yield Problem(f"{key}.gpus", f"expected more than 0 for {agent.device}, got 0")
+        if agent.resources.ranks > 1:
+            yield from _ranks(agent, key)
+        if agent.resources.ranks % agent.resources.nodes:
+            ranks, nodes = agent.resources.ranks, agent.resources.nodes
+            yield Problem(f"{key}.nodes", f"{ranks} ranks cannot be spread evenly over {nodes} machines")
+        if agent.resources.nodes > 1 and recipe.runtime.address is None:
             yield Problem(
-                f"agents.{position}.resources.gpus", f"expected more than 0 for {agent.device}, got 0"
+                f"{key}.nodes", "a cluster that is started here has 1 machine: set runtime.address, or 1"
             )
 
 
-def _engines(recipe: Recipe) -> Iterator[Problem]:
-    """vLLM works on the first GPU that its process sees."""
+def _sharing(recipe: Recipe) -> Iterator[Problem]:
+    """vLLM's weights and cache cannot leave the device."""
     for position, agent in enumerate(recipe.agents):
+        if recipe.runtime.share_devices and agent.engine is not None:
+            yield Problem(
+                f"agents.{position}.engine", "expected builtin with runtime.share_devices, got vllm"
+            )
+
+
+def _ranks(agent: AgentRecipe, key: str) -> Iterator[Problem]:
+    """What an agent of several processes cannot have."""
+    if agent.resources.gpus not in (0, 1):
+        yield Problem(
+            f"{key}.gpus", f"expected 0 or 1 for each of several ranks, got {agent.resources.gpus:g}"
+        )
+    if agent.engine is not None:
+        yield Problem(
+            f"{key}.ranks", f"expected 1 with engine {agent.engine.name}, got {agent.resources.ranks}"
+        )
+
+
+def _engines(recipe: Recipe) -> Iterator[Problem]:
+    """vLLM works on the first GPU that its process sees, with whole weights."""
+    for position, agent in enumerate(recipe.agents):
+        if agent.engine is not None and agent.resources.ranks > 1:
+            yield Problem(
+                f"agents.{position}.resources.ranks",
+                f"expected 1 with engine: vllm, got {agent.resources.ranks}: it needs whole weights",
+            )
         if agent.engine is not None and re.fullmatch(r"cuda:0*[1-9]\d*", agent.device):
             yield Problem(
                 f"agents.{position}.device",

@@ -85,12 +85,16 @@ class LoraSection(Section):
 
 
 class ResourcesSection(Section):
-    """What one agent's process gets; `runtime: ray` only."""
+    """What one agent gets; `runtime: ray` only."""
 
     cpus: Above0 = 1.0
-    """CPUs, also the number of threads it computes with."""
+    """CPUs of each of its processes, also the number of threads that computes with."""
     gpus: AtLeast0 = 0.0
-    """GPUs; a fraction lets agents share one."""
+    """GPUs of each of its processes; a fraction lets agents of one process share one."""
+    ranks: Count = 1
+    """Its processes: more than one share the work, and hold a part of the weights each (FSDP2)."""
+    nodes: Count = 1
+    """Machines that the processes are spread over evenly."""
 
 
 class VllmSection(Section):
@@ -133,7 +137,7 @@ class AgentRecipe(Section):
     engine: EngineChoice = None
     """What draws its responses: `builtin` (null), `vllm`, or a mapping with `name: vllm` and settings."""
     resources: ResourcesSection = ResourcesSection()
-    """What the agent's process gets with `runtime: ray`."""
+    """What the agent gets with `runtime: ray`."""
 
 
 class TaskSection(Section):
@@ -325,18 +329,20 @@ class AuditSection(Section):
 
 
 class RuntimeSection(Section):
-    """Where the agents live; every key but the name is about `ray`."""
+    """Where the agents live."""
 
     name: Literal["local", "ray"] = "local"
     """`local` (all in one process) or `ray` (each in a process of its own, at the same time)."""
+    share_devices: bool = False
+    """`local`: only the agent that works is on its device, the others wait in the CPU's memory."""
     address: Annotated[str, Field(pattern=r"^[^/\s]+:\d{1,5}$")] | None = None
-    """`host:port` of a running Ray cluster; null starts one that only this machine can reach."""
+    """`ray`: `host:port` of a running cluster; null starts one that only this machine can reach."""
     on_failure: Literal["retry", "degrade", "stop"] = "retry"
-    """A process is lost: `retry` starts it again, `degrade` goes on without its agent, `stop` ends it all."""
+    """`ray`: start a lost process again (`retry`), go on without its agent (`degrade`), or end (`stop`)."""
     start_seconds: Above0 = 300.0
-    """Longest until an agent's process has loaded its model."""
+    """`ray`: longest until an agent has found room, and again until its processes have loaded its model."""
     deadline_seconds: Above0 = 3600.0
-    """Longest that an agent may take for one thing, such as a step's samples; then it counts as lost."""
+    """`ray`: longest that an agent may take for one thing, such as a step's samples; then it is lost."""
 
 
 RuntimeChoice = Annotated[RuntimeSection, BeforeValidator(named)]

@@ -72,7 +72,7 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, device: str, longest_
 
 def ranks_of(recipe: Recipe, name: str) -> int:
     """Processes that hold the agent together, each with a device of its own."""
-    return int(getattr(recipe.agent(name).resources, "ranks", 1))
+    return recipe.agent(name).resources.ranks if recipe.runtime.name == "ray" else 1
 
 
 def _activations(recipe: Recipe, facts: ModelFacts, row: int, width: int, critic: bool) -> int:

@@ -1,16 +1,18 @@
-"""What runs in the process of an agent of its own."""
+"""What runs in the process of an agent of its own, or in each of several."""
 
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from safetensors.torch import load, save
 
-from hacrl.agents.blueprint import Blueprint
+from hacrl.agents.blueprint import Blueprint, device_of
 from hacrl.agents.policy import Policy
+from hacrl.runtime.meeting import LOOPBACK, Meeting, join, listen
 from hacrl.types import Encoder
 
 
@@ -27,16 +29,35 @@ class Facts:
 
 
 class AgentProcess:
-    """A policy; everything that comes in or goes out is plain data, weights only as safetensors."""
+    """A policy or one rank of it; what comes in or goes out is plain data, weights only as safetensors."""
 
     _policy: Policy
 
-    def load(self, blueprint: Blueprint, threads: int) -> Facts:
+    def __init__(self, rank: int = 0, ranks: int = 1) -> None:
+        self._rank = rank
+        self._ranks = ranks
+        self._listener: socket.socket | None = None
+
+    def open_meeting(self, elsewhere: bool) -> tuple[str, int] | None:
+        """At the first rank: let the others come, if need be from elsewhere -> host and port."""
+        if self._rank > 0:
+            return None
+        import ray
+
+        self._listener = listen(ray.util.get_node_ip_address() if elsewhere else LOOPBACK)
+        host, port = self._listener.getsockname()
+        return host, port
+
+    def load(self, blueprint: Blueprint, threads: int, meeting: Meeting | None) -> Facts:
         """Make the agent. (Not in `__init__`: there Ray would hide what went wrong.)"""
         import ray
 
         torch.set_num_threads(threads)
-        self._policy = policy = blueprint.load()
+        ranks = None
+        if meeting is not None:
+            device = device_of(blueprint.device)
+            ranks = join(meeting, self._rank, self._ranks, device, self._listener)
+        self._policy = policy = blueprint.load(ranks)
         node = ray.get_runtime_context().get_node_id()
         return Facts(policy.encoder, policy.parameters, policy.context_length, os.getpid(), node)
 
@@ -45,9 +66,10 @@ class AgentProcess:
         return getattr(self._policy, method)(*arguments)
 
     def state(self) -> bytes:
-        """The policy's training state."""
-        return save(self._policy.state())
+        """The policy's training state; the first rank has all of it."""
+        state = self._policy.state()
+        return save(state) if self._rank == 0 else b""
 
     def load_state(self, state: bytes) -> None:
-        """Go on where `state` was taken."""
+        """Go on where `state` was taken, by however many ranks."""
         self._policy.load_state(load(state))

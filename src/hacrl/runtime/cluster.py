@@ -93,6 +93,8 @@ def open_cluster(address: str | None, cpus: int, seconds: float) -> Iterator[Any
             ray = import_ray()
             if ray.is_initialized():
                 raise RuntimeFailure("this process uses Ray already: end that with ray.shutdown() first")
+            if address is not None:
+                _refuse_silent_head(_as_ray_takes(address, ray.util.get_node_ip_address()), seconds)
             try:
                 ray.init(**settings)
             except (OSError, RuntimeError, ray.exceptions.RayError) as error:
@@ -170,6 +172,12 @@ def _refuse_silent_head(address: str, seconds: float) -> None:
             f"the Ray cluster at {address}: nobody answers there ({error}). Start the head with "
             "`ray start --head`, or check the address and the firewall"
         ) from error
+
+
+def _as_ray_takes(address: str, own_ip: str) -> str:
+    """Ray takes a loopback address for this machine's other one, and would wait there for ever."""
+    host, _, port = address.rpartition(":")
+    return f"{own_ip}:{port}" if host in ("localhost", "127.0.0.1", "[::1]") else address
 
 
 def _knock(address: str, seconds: float, patience: float = 0.0) -> None:

@@ -11,6 +11,7 @@ import torch
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
 from hacrl.runtime.base import AgentLost, Traffic
+from hacrl.runtime.turns import AgentInTurn, Turns
 
 T = TypeVar("T")
 
@@ -21,9 +22,16 @@ TINY = 20_000_000
 class LocalRuntime:
     """The default: nothing to start, nothing to lose."""
 
+    def __init__(self, *, share_devices: bool = False) -> None:
+        """With `share_devices` only the agent that works is on its device."""
+        self._turns = Turns() if share_devices else None
+
     def load(self, blueprints: Sequence[Blueprint]) -> list[Agent]:
         """Load every model here."""
-        agents: list[Agent] = [blueprint.load() for blueprint in blueprints]
+        turns = self._turns
+        agents: list[Agent] = [
+            AgentInTurn(blueprint, turns) if turns else blueprint.load() for blueprint in blueprints
+        ]
         tiny = all(agent.parameters < TINY for agent in agents)
         if tiny and "OMP_NUM_THREADS" not in os.environ:  # which overrules it
             torch.set_num_threads(1)

@@ -12,8 +12,9 @@ from typing import Any, TypeVar
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
 from hacrl.runtime.base import AgentLost, Traffic
-from hacrl.runtime.cluster import open_cluster
-from hacrl.runtime.remote import Conduct, RemoteAgent, Resources
+from hacrl.runtime.cluster import Head, open_cluster
+from hacrl.runtime.crew import Resources
+from hacrl.runtime.remote import Conduct, RemoteAgent
 
 T = TypeVar("T")
 
@@ -30,14 +31,20 @@ class RayRuntime:
         self._notices: list[str] = []
         self._agents: list[RemoteAgent] = []
         self._cluster = ExitStack()
-        cpus = math.ceil(sum(needed.cpus for needed in resources.values()))
+        cpus = math.ceil(sum(needed.cpus * needed.ranks for needed in resources.values()))
         self._ray: Any = self._cluster.enter_context(open_cluster(address, cpus, conduct.start_seconds))
+        self._head = Head(self._ray.get_runtime_context().gcs_address)
 
     def load(self, blueprints: Sequence[Blueprint]) -> list[Agent]:
         """Start a process for every agent and load its model there."""
         self._agents = [
             RemoteAgent(
-                self._ray, blueprint, self._resources[blueprint.name], self._conduct, self._notices.append
+                self._ray,
+                self._head,
+                blueprint,
+                self._resources[blueprint.name],
+                self._conduct,
+                self._notices.append,
             )
             for blueprint in blueprints
         ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -17,17 +17,22 @@ from torch import Tensor
 
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.engine import Row
-from hacrl.agents.errors import AgentError
+from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.learner import UpdateReport
 from hacrl.agents.settings import Sampling
 from hacrl.algorithm.batch import Objective
-from hacrl.runtime.agent_process import AgentProcess, Facts
+from hacrl.runtime.agent_process import Facts
 from hacrl.runtime.base import AgentLost, Traffic
+from hacrl.runtime.cluster import CHECK_SECONDS, Head
+from hacrl.runtime.crew import Crew, NoRoom, Resources
+from hacrl.runtime.meeting import Meeting
 from hacrl.types import Encoder, MiniBatch, Prompt, Rollout
 
 OnFailure = Literal["retry", "degrade", "stop"]
 ATTEMPTS = 4
 """Times one thing is asked of an agent before it is given up: what kills it may be the question itself."""
+TOGETHER_SECONDS = 10.0
+"""How much longer than the first rank that failed the others may take: they may wait for it for ever."""
 
 
 @dataclass(frozen=True)
@@ -39,20 +44,12 @@ class Conduct:
     deadline_seconds: float = 3600.0
 
 
-@dataclass(frozen=True)
-class Resources:
-    """What one agent's process gets."""
-
-    cpus: float = 1.0
-    gpus: float = 0.0
-
-
 class _Gone(Exception):
-    """The process ended or did not answer in time."""
+    """A process ended or did not answer in time."""
 
 
 class RemoteAgent:
-    """`hacrl.agents.agent.Agent` in another process.
+    """`hacrl.agents.agent.Agent` in another process, or in several: its ranks. All are asked the same.
 
     A lost process is replaced by a new one with the last state that passed through here, in which the updates
     since then are made again. Agents do the same in every process, so that nothing shows it was replaced.
@@ -61,6 +58,7 @@ class RemoteAgent:
     def __init__(
         self,
         ray: Any,
+        head: Head,
         blueprint: Blueprint,
         resources: Resources,
         conduct: Conduct,
@@ -68,15 +66,14 @@ class RemoteAgent:
     ) -> None:
         self.name = blueprint.name
         self._ray = ray
+        self._head = head
         self._blueprint = blueprint
         self._resources = resources
         self._conduct = conduct
         self._notify = notify
         self._node = ray.get_runtime_context().get_node_id()
-        self._actor: Any = None
+        self._crew: Crew | None = None
         self._facts: Facts | None = None
-        self._pid: int | None = None
-        """Of the process, when it is on this machine."""
         self._starts = 0
         self._given_up: str | None = None
         self._snapshot: bytes | None = None
@@ -112,12 +109,12 @@ class RemoteAgent:
 
     def sample(self, prompts: Sequence[Prompt], samples: int, sampling: Sampling, seed: int) -> list[Rollout]:
         """As `Policy.sample`."""
-        rollouts: list[Rollout] = self._call("sample", (prompts, samples, sampling, seed))
+        rollouts: list[Rollout] = self._joined("sample", (prompts, samples, sampling, seed))
         return rollouts
 
     def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
         """As `Policy.score`."""
-        scores: list[tuple[float, ...]] = self._call("score", (rows,))
+        scores: list[tuple[float, ...]] = self._joined("score", (rows,))
         return scores
 
     def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
@@ -155,7 +152,7 @@ class RemoteAgent:
 
     def state(self) -> dict[str, Tensor]:
         """As `Policy.state`. What is returned is also what the agent would come back with."""
-        data: bytes = self._persistently("state", lambda: self._ask("state"))
+        data: bytes = self._persistently("state", lambda: self._ask("state")[0])
         self._keep(data)
         return load(data)
 
@@ -185,7 +182,13 @@ class RemoteAgent:
             self._since.append(update)
 
     def _call(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        return self._persistently(method, lambda: self._ask("call", method, arguments))
+        """What all ranks say alike."""
+        return self._persistently(method, lambda: self._ask("call", method, arguments)[0])
+
+    def _joined(self, method: str, arguments: tuple[Any, ...]) -> list[Any]:
+        """What the ranks found for their shares, in order."""
+        shares = self._persistently(method, lambda: self._ask("call", method, arguments))
+        return [item for share in shares for item in share]
 
     def _persistently(self, doing: str, question: Callable[[], Any]) -> Any:
         """The answer, from a new process if need be; `AgentLost` when the agent is given up."""
@@ -198,8 +201,7 @@ class RemoteAgent:
                 except _Gone as error:
                     reason = f"{error} (in {doing}, attempt {attempt} of {attempts})"
                     self._end()
-                if self._given_up is not None:
-                    raise AgentLost(self.name, self._given_up)
+                self._refuse_if_given_up()
                 if attempt < attempts:
                     self._notify(
                         f"agent {self.name!r}: {reason}; it is started again and goes on where it was."
@@ -208,71 +210,100 @@ class RemoteAgent:
         raise AgentLost(self.name, reason)
 
     def _ensure(self) -> None:
-        """A living process with the agent as it is now."""
-        if self._given_up is not None:
-            raise AgentLost(self.name, self._given_up)
-        if self._actor is not None:
+        """Living processes with the agent as it is now."""
+        self._refuse_if_given_up()
+        if self._crew is not None:
             return
-        options = {
-            "num_cpus": self._resources.cpus,
-            "num_gpus": self._resources.gpus,
-            "name": f"{self.name}-{self._starts}",
-            "max_restarts": 0,  # Ray would bring back an agent without what it has learned
-        }
+        self._check_use()
+        try:
+            name, seconds = f"{self.name}-{self._starts}", self._conduct.start_seconds
+            self._crew = crew = Crew(self._ray, name, self._resources, seconds, self._check_use)
+        except NoRoom as error:
+            self.give_up(str(error))
+            raise AgentLost(self.name, str(error)) from error
         self._starts += 1
-        self._actor = self._ray.remote(AgentProcess).options(**options).remote()
-        self._facts = facts = self._ask("load", self._blueprint, self._threads)
-        self._pid = facts.pid if facts.node == self._node else None
+        facts = self._ask("load", self._blueprint, self._threads, self._meeting())
+        self._facts = facts[0]
+        crew.keep_pids(facts, self._node)
         if self._snapshot is not None:
             self._ask("load_state", self._snapshot)
         for arguments in self._since:
             with suppress(AgentError):  # it failed the first time too
                 self._ask("call", "update", arguments)
 
+    def _refuse_if_given_up(self) -> None:
+        if self._given_up is not None:
+            raise AgentLost(self.name, self._given_up)
+
+    def _check_use(self) -> None:
+        """Raise if there is nobody left to start the processes for, or no cluster to start them on."""
+        self._refuse_if_given_up()
+        self._head.check()
+
+    def _meeting(self) -> Meeting | None:
+        """Where the ranks find each other; one alone needs nobody."""
+        if self._resources.ranks == 1:
+            return None
+        host, port = self._ask("open_meeting", self._resources.nodes > 1)[0]
+        return Meeting(host, port, self._conduct.start_seconds, self._conduct.deadline_seconds)
+
     @property
     def _threads(self) -> int:
         """As many as the agent would have here, or one per CPU it has."""
         return int(os.environ.get("OMP_NUM_THREADS") or max(1.0, self._resources.cpus))
 
-    def _ask(self, method: str, *arguments: Any) -> Any:
-        """One answer of the process there is; `_Gone` when there is none in time."""
-        ray, conduct = self._ray, self._conduct
-        seconds = conduct.start_seconds if method == "load" else conduct.deadline_seconds
+    def _ask(self, method: str, *arguments: Any) -> list[Any]:
+        """The answers of all ranks; `_Gone` when there is one missing in time."""
+        ray, conduct, crew = self._ray, self._conduct, self._crew
+        if crew is None:
+            raise _Gone("its processes were ended")
+        seconds = conduct.start_seconds if method in ("open_meeting", "load") else conduct.deadline_seconds
+        answers: list[Any] = []
         try:
             sent = [ray.put(argument) for argument in arguments]
-            answer = getattr(self._actor, method).remote(*sent)
-            value = ray.get(answer, timeout=seconds)
+            answers = crew.ask(method, sent)
+            values = self._get(answers, seconds)
         except ray.exceptions.RayTaskError as error:
-            raise error.cause from None  # what the agent itself says
+            raise self._meaning(error.cause, answers) from None
         except ray.exceptions.GetTimeoutError as error:
-            hint = self._shortage() if method == "load" else ""
-            raise _Gone(f"no answer within {seconds:g} s{hint}") from error
+            raise _Gone(f"no answer within {seconds:g} s") from error
         except (ray.exceptions.RayError, OSError) as error:
             raise _Gone(f"its process is gone ({type(error).__name__})") from error
         if method == "call":
-            self._count(arguments[0], {"sample": answer, "update": sent[1]})
-        return value
+            self._count(arguments[0], {"sample": answers, "update": sent[1:]})
+        return values
 
-    def _count(self, asked: str, objects: Mapping[str, Any]) -> None:
+    def _get(self, answers: list[Any], seconds: float) -> list[Any]:
+        """As `ray.get`, but whoever waits also learns that the head is gone, or one of the ranks."""
+        ends = time.monotonic() + seconds
+        late = answers
+        while late and (left := ends - time.monotonic()) > CHECK_SECONDS:
+            ready, late = self._ray.wait(late, timeout=CHECK_SECONDS)
+            if not ready:
+                self._head.check()
+            self._ray.get(ready)  # raises what it failed with: the others may wait for it
+        return list(self._ray.get(answers, timeout=max(0.0, left)))
+
+    def _meaning(self, cause: Exception, answers: list[Any]) -> Exception:
+        """Of a failure: what the agent itself says, or that its ranks have lost each other."""
+        if isinstance(cause, EngineFailed):
+            return _Gone(str(cause))  # a new process has a new engine
+        if len(answers) == 1:
+            return cause
+        if self._ray.wait(answers, num_returns=len(answers), timeout=TOGETHER_SECONDS)[1]:
+            self._end()  # the others wait for the one that failed
+        if isinstance(cause, AgentError):
+            return cause
+        return _Gone(f"one of its {len(answers)} ranks failed ({type(cause).__name__}: {cause})")
+
+    def _count(self, asked: str, objects: Mapping[str, list[Any]]) -> None:
         """Add the size of what matters of a call: the responses drawn, the rows to learn from."""
         if asked in objects:
-            found = self._ray.experimental.get_object_locations([objects[asked]])
-            self._moved[asked] += found[objects[asked]]["object_size"]
-
-    def _shortage(self) -> str:
-        needed, free = self._resources, self._ray.available_resources()
-        return (
-            f": it needs {needed.cpus:g} CPUs and {needed.gpus:g} GPUs, free are {free.get('CPU', 0):g} and "
-            f"{free.get('GPU', 0):g}"
-        )
+            found = self._ray.experimental.get_object_locations(objects[asked])
+            self._moved[asked] += sum(location["object_size"] for location in found.values())
 
     def _end(self) -> None:
-        """Kill the process, if there is one."""
-        actor, self._actor = self._actor, None
-        pid, self._pid = self._pid, None
-        if actor is not None:
-            with suppress(Exception):  # it may be dead, and the cluster with it
-                self._ray.kill(actor)
-        if pid is not None:
-            with suppress(ProcessLookupError):  # a stopped process does not hear Ray
-                os.kill(pid, signal.SIGKILL)
+        """Kill the processes, if there are any."""
+        crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.end(self._head.lost)

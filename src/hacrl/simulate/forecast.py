@@ -81,7 +81,10 @@ def forecast(
 ) -> StepCost:
     """What one step costs."""
     loads = {agent.name: workload(recipe, agent.name, lengths, hardware.width) for agent in recipe.agents}
-    agents = {name: _agent_cost(facts[name], load, hardware) for name, load in loads.items()}
+    agents = {
+        name: _agent_cost(facts[name], load, hardware, _link(recipe, name, hardware))
+        for name, load in loads.items()
+    }
     answers = sum(load.responses for load in loads.values())
     building = sum(loop_seconds(load, hardware.loop) for load in loads.values())
     together = recipe.runtime.name == "ray"
@@ -123,7 +126,12 @@ def workload(recipe: Recipe, name: str, lengths: Lengths, width: int) -> Workloa
     )
 
 
-def _agent_cost(facts: ModelFacts, load: Workload, hardware: Hardware) -> AgentCost:
+def _link(recipe: Recipe, name: str, hardware: Hardware) -> float:
+    """Ranks on several machines wait for the network."""
+    return hardware.link if recipe.agent(name).resources.nodes == 1 else hardware.network
+
+
+def _agent_cost(facts: ModelFacts, load: Workload, hardware: Hardware, link: float) -> AgentCost:
     elsewhere = (load.ranks - 1) / load.ranks
     weights = facts.parameters * load.width * elsewhere
     gradients = 4 * facts.trained * elsewhere
@@ -131,9 +139,9 @@ def _agent_cost(facts: ModelFacts, load: Workload, hardware: Hardware) -> AgentC
     drawn = load.responses * load.response_tokens
     return AgentCost(
         sample=hardware.sample.seconds(sampling(facts, load)),
-        gather=weights / hardware.link,
+        gather=weights / link,
         update=hardware.update.seconds(updating(facts, load)),
-        shard=during_updates / hardware.link,
+        shard=during_updates / link,
         rank_bytes=weights + during_updates,
         loop_bytes=drawn * BYTES_PER_DRAWN_TOKEN + load.taught_tokens * BYTES_PER_TAUGHT_TOKEN,
     )

@@ -55,7 +55,7 @@ ARITHMETIC_REACHED, MEMORY_REACHED, LINK_REACHED = 0.5, 0.7, 0.7
 """Assumed shares of the published peaks."""
 LAYER_START = 100e-6
 """Assumed seconds to launch the kernels of one layer, one after the other."""
-LOOP = LoopCost(per_response=200e-6, per_token=1e-6)
+LOOP = LoopCost(per_response=117e-6, per_token=0.9e-6)
 """Of one core, measured: `hacrl simulate --check` prints it."""
 
 

@@ -172,12 +172,13 @@ def make_runtime(recipe: Recipe) -> Runtime:
     """Where the recipe wants its agents to live. Ray is imported only if it is asked for."""
     section = recipe.runtime
     if section.name == "local":
-        return LocalRuntime()
+        return LocalRuntime(share_devices=section.share_devices)
+    from hacrl.runtime.crew import Resources
     from hacrl.runtime.ray_runtime import RayRuntime
-    from hacrl.runtime.remote import Conduct, Resources
+    from hacrl.runtime.remote import Conduct
 
     resources = {agent.name: Resources(**agent.resources.model_dump()) for agent in recipe.agents}
-    conduct = Conduct(**section.model_dump(exclude={"name", "address"}))
+    conduct = Conduct(**section.model_dump(exclude={"name", "share_devices", "address"}))
     return RayRuntime(resources, conduct, section.address)
 
 

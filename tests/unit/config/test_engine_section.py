@@ -30,6 +30,11 @@ def test_engines_by_name_and_by_settings() -> None:
     [
         ("vlm", {}, r"agents.0.engine.name: expected 'vllm', got 'vlm'; did you mean 'vllm'\?"),
         ({"cap": 3}, {}, "agents.0.engine.cap: unknown key"),
+        (
+            "vllm",
+            {"resources": {"ranks": 2}},
+            "agents.0.resources.ranks: expected 1 with engine: vllm, got 2",
+        ),
         ("vllm", {"device": "cuda:1"}, "agents.0.device: expected auto, cpu, cuda or cuda:0 with engine"),
     ],
 )

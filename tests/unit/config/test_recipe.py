@@ -202,7 +202,7 @@ def test_any_value_anywhere_gives_a_recipe_or_a_recipe_error(path: str, value: o
     place: Any = values
     *sections, last = path.split(".")
     for part in sections:
-        place = place[int(part)] if part == "0" else place[part]
+        place = place[int(part)] if part == "0" else place.get(part)
         if not isinstance(place, dict | list):
             return
     place[int(last) if last == "0" else last] = value
@@ -362,6 +362,30 @@ def test_a_name_alone_chooses_the_runtime_and_an_agent_on_a_gpu_has_to_ask_for_i
     assert parse_recipe(changed(runtime="local"), ["runtime.name=ray"]).runtime == RuntimeSection(name="ray")
     text = message(changed(agents__1__device="cuda"))
     assert "agents.1.resources.gpus: expected more than 0 for cuda, got 0" in text
+
+
+def test_ranks_are_spread_evenly_over_machines_and_each_has_at_most_one_gpu():
+    spread = {"ranks": 4, "gpus": 1, "nodes": 2}
+    address = {"name": "ray", "address": "10.0.0.1:6379"}
+    assert parse_recipe(changed(agents__1__resources=spread, runtime=address)).agents[1].resources.ranks == 4
+    here = {"name": "ray"}
+    for resources, problem in (
+        (spread, "nodes: a cluster that is started here has 1 machine: set runtime.address, or 1"),
+        ({"ranks": 3, "nodes": 2}, "nodes: 3 ranks cannot be spread evenly over 2 machines"),
+        ({"ranks": 2, "gpus": 0.5}, "gpus: expected 0 or 1 for each of several ranks, got 0.5"),
+    ):
+        assert f"agents.1.resources.{problem}" in message(
+            changed(agents__1__resources=resources, runtime=here)
+        )
+    engine = {"agents__1__engine": "vllm", "agents__1__resources": {"ranks": 2}}
+    assert "agents.1.resources.ranks: expected 1 with engine vllm, got 2" in message(changed(**engine))
+
+
+def test_devices_are_shared_in_one_process_and_without_vllm():
+    text = message(changed(runtime={"name": "ray", "share_devices": True}))
+    assert "runtime.share_devices: expected false with ray" in text
+    text = message(changed(runtime={"share_devices": True}, agents__1__engine="vllm"))
+    assert "agents.1.engine: expected builtin with runtime.share_devices, got vllm" in text
 
 
 def test_the_order_of_agents_does_not_matter():

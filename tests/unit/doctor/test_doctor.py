@@ -23,7 +23,7 @@ from hacrl.doctor import examine, warnings_for
 from hacrl.doctor import memory as memory_module
 from hacrl.doctor.advice import needed_on, places
 from hacrl.doctor.examination import AgentPlan
-from hacrl.doctor.memory import KEPT_PER_LAYER, estimate, in_units
+from hacrl.doctor.memory import KEPT_PER_LAYER, Memory, estimate, in_units
 from hacrl.doctor.models import ModelFacts, is_elsewhere, look_at
 from helpers_recipes import Wrong, wrong_recipes
 
@@ -239,6 +239,29 @@ def test_memory_by_hand():
     assert on_cpu.passing == max(on_cpu.cache, on_cpu.activations)
     on_gpu = estimate(recipe, "a", FACTS, "cuda", longest_prompt=6)
     assert (on_gpu.weights, on_gpu.gradients, on_gpu.moments, on_gpu.reference) == (6000, 2000, 8000, 2000)
+
+
+def test_ranks_share_what_is_kept_and_gather_the_weights_to_sample():
+    def memory(ranks: int) -> Memory:
+        agents = [{"name": "a", "model": "m", "resources": {"ranks": ranks}}]
+        recipe = parse_recipe(recipe_with("m", agents=agents, runtime="ray", samples_per_prompt=2))
+        return estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
+
+    alone, four = memory(1), memory(4)
+    assert four.kept == alone.kept / 4
+    assert (alone.gathered, four.gathered) == (0, 3000)
+    assert four.cache == alone.cache / 4
+    assert four.activations == alone.activations
+    assert four.passing == max(four.gathered + four.cache, four.activations)
+
+
+def test_vllm_has_weights_and_a_cache_of_its_own():
+    engine = {"name": "vllm", "cache_gigabytes": 0.5}
+    agents = [{"name": "a", "model": "m", "engine": engine}]
+    recipe = parse_recipe(recipe_with("m", agents=agents, method="gspo"))
+    memory = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
+    assert (memory.engine, memory.cache) == (500_004_000, 0)
+    assert memory.kept == 500_024_000
 
 
 def test_a_critic_is_a_second_model():

@@ -29,6 +29,13 @@ def test_an_address_without_a_port_is_refused():
         pytest.fail("connected")
 
 
+def test_a_loopback_address_is_tried_as_ray_takes_it():
+    """Ray would wait for ever at the other one if the head listens on the loopback interface only."""
+    assert cluster._as_ray_takes("127.0.0.1:6379", "10.0.0.7") == "10.0.0.7:6379"
+    assert cluster._as_ray_takes("[::1]:6379", "10.0.0.7") == "10.0.0.7:6379"
+    assert cluster._as_ray_takes("head:6379", "10.0.0.7") == "head:6379"
+
+
 def test_a_head_is_lost_when_it_does_not_answer_for_a_while(monkeypatch):
     monkeypatch.setattr(cluster, "HEAD_PATIENCE", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,11 +12,13 @@ import torch
 from safetensors.torch import load, save
 
 from hacrl.agents.blueprint import Blueprint
-from hacrl.agents.errors import NonFiniteLoss
+from hacrl.agents.errors import EngineFailed, NonFiniteLoss
 from hacrl.algorithm import GspoObjective
 from hacrl.runtime import AgentLost, Traffic
 from hacrl.runtime.agent_process import Facts
-from hacrl.runtime.remote import ATTEMPTS, Conduct, RemoteAgent, Resources
+from hacrl.runtime.crew import Resources
+from hacrl.runtime.meeting import Meeting
+from hacrl.runtime.remote import ATTEMPTS, Conduct, RemoteAgent
 
 
 class RayError(Exception): ...
@@ -32,13 +35,19 @@ class RayTaskError(RayError):
 class Process:
     """An agent whose only weight is the list of its updates, written as one number."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int, ranks: int) -> None:
+        self.rank = rank
         self.weight = 0
 
-    def load(self, blueprint: Blueprint, threads: int) -> Facts:
+    def open_meeting(self, elsewhere: bool) -> tuple[str, int]:
+        return "here", 7
+
+    def load(self, blueprint: Blueprint, threads: int, meeting: Meeting | None) -> Facts:
         return Facts(None, 1, None, pid=0, node="elsewhere")  # type: ignore[arg-type]
 
     def call(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        if method == "score":
+            return [(self.rank, row) for row in range(2)]
         if method == "update":
             self.weight = 10 * self.weight + arguments[2]
             if arguments[2] == 9:
@@ -61,7 +70,15 @@ class FakeRay:
 
     def __init__(self, fails: Callable[[str], None] = lambda asked: None) -> None:
         self.fails = fails
+        self.room = True
         self.names: list[str] = []
+        self.bundles: list[list[dict[str, float]]] = []
+        self.removed = 0
+        self.util = SimpleNamespace(
+            placement_group=self._reserve,
+            remove_placement_group=self._remove,
+            scheduling_strategies=SimpleNamespace(PlacementGroupSchedulingStrategy=lambda *place: place),
+        )
         self.experimental = SimpleNamespace(
             get_object_locations=lambda refs: {ref: {"object_size": len(repr(ref))} for ref in refs}
         )
@@ -69,15 +86,25 @@ class FakeRay:
     def remote(self, cls: type) -> Any:
         def start(**options: Any) -> Any:
             self.names.append(options["name"])
-            return SimpleNamespace(remote=lambda: self._actor(Process()))
+            return SimpleNamespace(remote=lambda rank, ranks: self._actor(Process(rank, ranks)))
 
         return SimpleNamespace(options=start)
 
+    def _reserve(self, bundles: list[dict[str, float]], strategy: str, name: str) -> Any:
+        self.bundles.append(bundles)
+        return SimpleNamespace(wait=lambda seconds: self.room)
+
+    def _remove(self, group: Any) -> None:
+        self.removed += 1
+
     def _actor(self, process: Process) -> Any:
         def method(name: str) -> Any:
-            return SimpleNamespace(remote=lambda *arguments: lambda: self._answer(process, name, arguments))
+            return SimpleNamespace(
+                remote=lambda *arguments: cache(lambda: self._answer(process, name, arguments))
+            )
 
-        return SimpleNamespace(**{name: method(name) for name in ("load", "call", "state", "load_state")})
+        asked = ("open_meeting", "load", "call", "state", "load_state")
+        return SimpleNamespace(**{name: method(name) for name in asked})
 
     def _answer(self, process: Process, name: str, arguments: tuple[Any, ...]) -> Any:
         self.fails(arguments[0] if name == "call" else name)
@@ -89,13 +116,19 @@ class FakeRay:
     def put(self, value: Any) -> Any:
         return value
 
-    def get(self, answer: Callable[[], Any], timeout: float) -> Any:
-        return answer()
+    def wait(self, answers: list[Any], timeout: float, **options: int) -> tuple[list[Any], list[Any]]:
+        return answers, []
+
+    def get(self, answers: list[Callable[[], Any]], timeout: float | None = None) -> list[Any]:
+        return [answer() for answer in answers]
 
     def kill(self, actor: Any) -> None: ...
 
     def get_runtime_context(self) -> Any:
         return SimpleNamespace(get_node_id=lambda: "here")
+
+    def nodes(self) -> list[dict[str, Any]]:
+        return [{"Alive": True, "Resources": {"CPU": 4.0}}, {"Alive": False, "Resources": {"CPU": 64.0}}]
 
     def available_resources(self) -> dict[str, float]:
         return {"CPU": 1.0}
@@ -113,9 +146,14 @@ class Dies:
             raise self.error
 
 
-def agent(ray: FakeRay, notices: list[str] | None = None, **conduct: Any) -> RemoteAgent:
+def agent(
+    ray: FakeRay, notices: list[str] | None = None, resources: Resources | None = None, **conduct: Any
+) -> RemoteAgent:
     notify = (notices if notices is not None else []).append
-    remote = RemoteAgent(ray, Blueprint("ada", "m"), Resources(), Conduct(**conduct), notify)
+    head: Any = SimpleNamespace(lost=False, check=lambda: None)
+    remote = RemoteAgent(
+        ray, head, Blueprint("ada", "m"), resources or Resources(), Conduct(**conduct), notify
+    )
     remote.start()
     return remote
 
@@ -144,7 +182,8 @@ def test_a_process_lost_at_any_call_leaves_no_trace():
             ray = FakeRay(Dies(first, second))
             assert life(agent(ray, notices)) == undisturbed, (first, second)
             assert len(notices) == 2
-            assert ray.names == ["ada-0", "ada-1", "ada-2"]
+            assert ray.names == ["ada-0-rank0", "ada-1-rank0", "ada-2-rank0"]
+            assert ray.removed == 2
 
 
 def test_an_answer_that_comes_too_late_counts_as_lost():
@@ -154,6 +193,23 @@ def test_an_answer_that_comes_too_late_counts_as_lost():
         "agent 'ada': no answer within 7 s (in fingerprint, attempt 1 of 4); it is started again and goes on "
         "where it was."
     ]
+
+
+def test_a_process_whose_engine_failed_is_replaced():
+    def breaks(asked: str) -> None:
+        if asked == "score" and len(ray.names) == 1:
+            raise RayTaskError(EngineFailed("the vLLM engine of agent 'ada' cannot be used: it broke down"))
+
+    notices: list[str] = []
+    ray = FakeRay(breaks)
+    assert agent(ray, notices).score([]) == [(0, 0), (0, 1)]
+    (notice,) = notices
+    assert notice.startswith(
+        "agent 'ada': the vLLM engine of agent 'ada' cannot be used: it broke down (in sc"
+    )
+    ray = FakeRay(breaks)
+    with pytest.raises(AgentLost, match="it broke down"):
+        agent(ray, on_failure="degrade").score([])
 
 
 def test_what_kills_every_process_is_given_up_after_a_few():
@@ -179,15 +235,40 @@ def test_without_retry_the_first_loss_is_final(on_failure: str):
     remote.update(((),), GspoObjective())
     with pytest.raises(AgentLost):
         remote.fingerprint()
-    assert ray.names == ["ada-0"]
+    assert ray.names == ["ada-0-rank0"]
+    assert ray.removed == 1
 
 
 def test_an_agent_that_finds_no_room_says_what_it_needs():
-    ray = FakeRay(Dies(1, error=GetTimeoutError))
-    with pytest.raises(
-        AgentLost, match=r"no answer within 5 s: it needs 1 CPUs and 0 GPUs, free are 1 and 0"
-    ):
-        agent(ray, on_failure="stop", start_seconds=5)
+    ray = FakeRay()
+    ray.room = False
+    with pytest.raises(AgentLost) as caught:
+        agent(ray, resources=Resources(cpus=2, gpus=1, ranks=4, nodes=2), start_seconds=0.01)
+    assert str(caught.value) == (
+        "agent 'ada' was lost: found no room within 0.01 s: it needs 4 CPUs and 2 GPUs on 2 machines "
+        "(resources.ranks 4, cpus 2, gpus 1, nodes 2). The cluster has 1 machine, with 4 CPUs and 0 GPUs. "
+        "Free, on all together: 1 CPUs and 0 GPUs"
+    )
+    assert ray.bundles == [[{"CPU": 4, "GPU": 2}] * 2]  # asked once: waiting longer would not help
+    assert ray.names == []
+    assert ray.removed == 1
+
+
+def test_all_ranks_are_asked_and_their_shares_joined_in_order():
+    ray = FakeRay()
+    remote = agent(ray, resources=Resources(ranks=3))
+    assert remote.score([]) == [(rank, row) for rank in range(3) for row in range(2)]
+    assert remote.update(((),), GspoObjective(), 1) == 1  # they all say the same
+    assert ray.names == [f"ada-0-rank{rank}" for rank in range(3)]
+    assert ray.bundles == [[{"CPU": 3.0}]]
+
+
+def test_when_one_rank_fails_all_are_started_again():
+    undisturbed = life(agent(FakeRay()))
+    for moment in range(1, 18):
+        ray = FakeRay(Dies(moment))
+        assert life(agent(ray, resources=Resources(ranks=2))) == undisturbed, moment
+        assert ray.names == [f"ada-{start}-rank{rank}" for start in range(2) for rank in range(2)]
 
 
 def test_traffic_counts_responses_and_rows_of_answered_calls_only():

@@ -14,6 +14,7 @@ from hacrl.doctor.models import ModelFacts, look_at
 from hacrl.simulate.forecast import (
     BYTES_PER_DRAWN_TOKEN,
     BYTES_PER_TAUGHT_TOKEN,
+    AgentCost,
     Lengths,
     StepCost,
     forecast,
@@ -59,6 +60,22 @@ def test_updates_cost_what_six_operations_per_weight_and_token_do(facts: dict[st
 
 def test_a_process_alone_receives_nothing_from_other_ranks(facts: dict[str, ModelFacts]):
     assert {agent.rank_bytes for agent in step(facts).agents.values()} == {0.0}
+
+
+def test_ranks_fetch_weights_and_add_up_gradients(facts: dict[str, ModelFacts]):
+    """Four ranks on one machine, then on two, whose network is slower than the links within."""
+
+    def cost(nodes: int) -> AgentCost:
+        resources = {"gpus": 1, "ranks": 4, "nodes": nodes}
+        agents = [{"name": "b", "model": MODELS["b"], "resources": resources}]
+        budget = {"mini_batches": 2, "tokens_per_micro_batch": 10**9}
+        runtime = {"name": "ray", "address": "head:6379"}
+        return step(facts, agents=agents, method="gspo", updates=budget, runtime=runtime).agents["b"]
+
+    others = 0.75 * facts["b"].parameters
+    assert cost(1).rank_bytes == pytest.approx(2 * others + 2 * (2 * 2 + 4) * others)
+    assert cost(1).gather == pytest.approx(2 * others / H100.link)
+    assert cost(2).shard == pytest.approx(cost(1).shard * H100.link / H100.network)
 
 
 def test_sharing_with_nobody_halves_what_is_taught(facts: dict[str, ModelFacts]):

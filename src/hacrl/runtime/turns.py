@@ -1,0 +1,107 @@
+"""Agents that share their devices: one of them works, the others wait in the CPU's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from hacrl.agents.blueprint import Blueprint
+from hacrl.agents.engine import Row
+from hacrl.agents.learner import UpdateReport
+from hacrl.agents.policy import Policy
+from hacrl.agents.settings import Sampling
+from hacrl.algorithm.batch import Objective
+from hacrl.types import Encoder, MiniBatch, Prompt, Rollout
+
+WAITING = torch.device("cpu")
+
+
+class Turns:
+    """Whose turn it is."""
+
+    def __init__(self) -> None:
+        self._present: AgentInTurn | None = None
+
+    def take(self, agent: AgentInTurn) -> None:
+        """Let the agent on its device; whoever is there leaves first."""
+        if self._present is not agent:
+            if self._present is not None:
+                self._present.policy.move(WAITING)
+            agent.policy.move(agent.home)
+            self._present = agent
+
+
+class AgentInTurn:
+    """`hacrl.agents.agent.Agent`: when it has to work it takes its turn, and stays until another does."""
+
+    def __init__(self, blueprint: Blueprint, turns: Turns) -> None:
+        self._turns = turns
+        self.policy: Policy = blueprint.load()
+        self.home = self.policy.device
+        self.policy.move(WAITING)  # the next one is to find room
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return self.policy.name
+
+    @property
+    def encoder(self) -> Encoder:
+        """How it writes prompts and responses."""
+        return self.policy.encoder
+
+    @property
+    def parameters(self) -> int:
+        """How many weights it has."""
+        return self.policy.parameters
+
+    @property
+    def context_length(self) -> int | None:
+        """Most tokens of a prompt and its response together."""
+        return self.policy.context_length
+
+    def sample(self, prompts: Sequence[Prompt], samples: int, sampling: Sampling, seed: int) -> list[Rollout]:
+        """As `Policy.sample`."""
+        return self._working.sample(prompts, samples, sampling, seed)
+
+    def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
+        """As `Policy.score`."""
+        return self._working.score(rows)
+
+    def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
+        """As `Policy.judge`."""
+        return self._working.judge(mini_batches)
+
+    def update(
+        self, mini_batches: Sequence[MiniBatch], objective: Objective, done: int = 0
+    ) -> list[UpdateReport]:
+        """As `Policy.update`."""
+        return self._working.update(mini_batches, objective, done)
+
+    def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
+        """As `Policy.gradient`."""
+        return self._working.gradient(mini_batch, objective, update)
+
+    def fingerprint(self) -> str:
+        """As `Policy.fingerprint`; where the weights are makes no difference."""
+        return self.policy.fingerprint()
+
+    def state(self) -> dict[str, Tensor]:
+        """As `Policy.state`; where the weights are makes no difference."""
+        return self.policy.state()
+
+    def load_state(self, state: Mapping[str, Tensor]) -> None:
+        """As `Policy.load_state`."""
+        self._working.load_state(state)
+
+    def save(self, directory: str | Path) -> None:
+        """As `Policy.save`; where the weights are makes no difference."""
+        self.policy.save(directory)
+
+    @property
+    def _working(self) -> Policy:
+        self._turns.take(self)
+        return self.policy

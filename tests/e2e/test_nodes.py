@@ -1,0 +1,118 @@
+"""Runs that join a Ray cluster of several nodes by its address: nodes are lost, the head is lost."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hacrl.runtime import cluster
+from hacrl.runtime.remote import RemoteAgent
+from helpers_nodes import Nodes
+from helpers_train import Silent, make_agent, outcome, recipe, run
+
+# Not `importorskip`: Ray has to be imported by hacrl, which sets it up.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install 'hacrl[ray]'"),
+    pytest.mark.skipif(
+        "HACRL_TEST_NODES" not in os.environ, reason="HACRL_TEST_NODES=1 starts several nodes"
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("agents")
+    agents = {"ada": make_agent(folder / "ada", 1), "eve": make_agent(folder / "eve", 3, cut="digit-pairs")}
+    return recipe(agents, steps=3, evaluation={"prompts": 3, "before": False})
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Nodes]:
+    """A head and two more nodes, which the tests use up; with the token that this process has anyway."""
+    with cluster._environment(loopback=True):  # as the tests that start a cluster of their own need it
+        cluster.import_ray()
+    with (
+        tempfile.TemporaryDirectory(prefix="nodes-", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("RAY_AUTH_TOKEN", cluster._own_token())
+        patch.setenv(cluster.LOOPBACK, "0")  # else Ray would not look for the head where it listens
+        started = Nodes(2, cluster._own_token(), Path(folder))
+        yield started
+        started.close()
+
+
+class NodeKiller:
+    """Removes the node of an agent that is not on the loop's own, when agents are asked the n-th time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, nodes: Nodes, moment: int) -> None:
+        self.places: set[str] = set()
+        self.victims: list[str] = []
+        self._asked = 0
+        ask = RemoteAgent._ask
+
+        def counted(agent: RemoteAgent, method: str, *arguments: Any) -> Any:
+            if agent._facts is not None and agent._crew is not None:
+                self._asked += 1
+                self.places.add(agent._facts.node)
+                if self._asked >= moment and not self.victims and agent._facts.node != agent._node:
+                    self.victims.append(agent.name)
+                    nodes.remove(agent._facts.node)
+            return ask(agent, method, *arguments)
+
+        monkeypatch.setattr(RemoteAgent, "_ask", counted)
+
+
+def test_an_agent_of_a_lost_node_comes_back_on_another_or_is_left_out(nodes, settings, tmp_path, monkeypatch):
+    run(settings, tmp_path / "local")
+    joined = {"name": "ray", "address": nodes.address, "deadline_seconds": 60}
+
+    with monkeypatch.context() as patch:
+        killer = NodeKiller(patch, nodes, 6)
+        display = Silent()
+        run(settings | {"runtime": joined}, tmp_path / "retry", display=display)
+    assert len(killer.victims) == 1
+    assert len(killer.places) == 3  # one CPU per node: two agents, one of which was on two
+    assert outcome(tmp_path / "retry") == outcome(tmp_path / "local")
+    assert any("its process is gone" in text and "started again" in text for text in display.warnings)
+
+    with monkeypatch.context() as patch:
+        killer = NodeKiller(patch, nodes, 6)
+        left = run(settings | {"runtime": joined | {"on_failure": "degrade"}}, tmp_path / "degrade")
+    (lost,) = killer.victims
+    assert len(killer.places) == 2
+    assert {name: bool(agent["retired"]) for name, agent in left["agents"].items()} == {
+        name: name == lost for name in ("ada", "eve")
+    }
+
+
+def test_a_run_whose_head_dies_ends_and_says_so(nodes, settings, tmp_path):
+    """In a process of its own: left alone, Ray would end it without a word."""
+    alone = settings | {"agents": settings["agents"][:1], "method": "gspo", "reward": {"verifier": "numeric"}}
+    endless = alone | {"steps": 100_000, "runtime": {"name": "ray", "address": nodes.address}}
+    (tmp_path / "recipe.yaml").write_text(json.dumps(endless))
+    command = [sys.executable, "-m", "hacrl", "train", str(tmp_path / "recipe.yaml")]
+    process = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "run")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    while not (tmp_path / "run" / "metrics.jsonl").exists():
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+    nodes.kill_head()
+    told, _ = process.communicate(timeout=120)
+    assert process.returncode == 2, told
+    assert f"error: the Ray cluster at {nodes.address} is lost" in told

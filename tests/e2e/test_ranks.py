@@ -1,0 +1,78 @@
+"""An agent of two ranks on a real Ray: what one process does, up to rounding."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hacrl.agents.blueprint import Blueprint
+from hacrl.rewards.processes import descendants
+from hacrl.runtime import AgentLost
+from hacrl.runtime.crew import Resources
+from hacrl.runtime.ray_runtime import RayRuntime
+from hacrl.runtime.remote import Conduct
+from helpers_train import final_weights, make_agent, recipe, run
+
+# Not `importorskip`: Ray has to be imported by hacrl, which sets it up.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install 'hacrl[ray]'"),
+]
+
+
+def settings(agent: Path, **changes: Any) -> dict[str, Any]:
+    small = {
+        "method": "gspo",
+        "optimiser": {"learning_rate": 1e-4},
+        "evaluation": {"prompts": 3, "before": False},
+        "checkpoint": {"every": 1},
+    }
+    return recipe({"ada": agent}, **small | changes)
+
+
+def responses(out: Path) -> list[dict[str, Any]]:
+    """Texts and rewards of all steps, without log-probs."""
+    lines = [line for path in sorted(out.glob("trajectories/*")) for line in path.read_text().splitlines()]
+    kept = ("prompt_id", "sample", "text", "token_ids", "reward")
+    return [{key: value for key, value in json.loads(line).items() if key in kept} for line in lines]
+
+
+def test_two_ranks_do_the_same_as_local_and_their_checkpoint_is_resumed_by_one(tmp_path):
+    model = make_agent(tmp_path / "ada", 1)
+    run(settings(model, steps=3), tmp_path / "local")
+
+    ranked = settings(model, steps=2, runtime="ray")
+    ranked["agents"][0]["resources"] = {"ranks": 2}
+    run(ranked, tmp_path / "ranks")
+    assert not descendants(os.getpid())
+    run(settings(model, steps=2), tmp_path / "two")
+    assert responses(tmp_path / "ranks") == responses(tmp_path / "two")
+    same(tmp_path / "ranks", tmp_path / "two")
+
+    shutil.copytree(tmp_path / "ranks", tmp_path / "resumed")
+    run(settings(model, steps=3), tmp_path / "resumed", resume=True)
+    assert responses(tmp_path / "resumed") == responses(tmp_path / "local")
+    same(tmp_path / "resumed", tmp_path / "local")
+
+
+def same(one: Path, other: Path) -> None:
+    ours, theirs = final_weights(one, "ada"), final_weights(other, "ada")
+    assert ours.keys() == theirs.keys()
+    assert all((ours[key] - theirs[key]).abs().max() < 1e-5 for key in theirs)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a GPU that must not be there")
+def test_an_agent_that_does_not_fit_is_an_error_that_says_what_is_missing(tmp_path):
+    runtime = RayRuntime({"ada": Resources(gpus=1, ranks=2)}, Conduct(start_seconds=2))
+    with pytest.raises(
+        AgentLost, match=r"no room within 2 s: it needs 2 CPUs and 2 GPUs on 1 machine .*0 GPUs"
+    ):
+        runtime.load([Blueprint("ada", str(tmp_path))])
+    assert not descendants(os.getpid())
