@@ -11,7 +11,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 .PHONY: demo test test-vllm check results docs format clean
 
 demo: $(VENV)/.runtime
-	$(BIN)/hacrl demo recipes/quickstart.yaml
+	$(BIN)/hacrl demo recipes/demo.yaml
 
 test: $(VENV)/.dev
 	$(BIN)/ruff format --check .

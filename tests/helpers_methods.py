@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+
 import torch
 
 from hacrl.exchange import arrange
@@ -16,9 +19,16 @@ ANSWERS = {
 
 
 def view(
-    learner: str = "a", agents: str = "ab", answers: dict[str, dict[str, list[tuple[str, float]]]] = ANSWERS
+    learner: str = "a",
+    agents: str = "ab",
+    answers: dict[str, dict[str, list[tuple[str, float]]]] = ANSWERS,
+    kinds: Sequence[str] = (),
+    likely: Mapping[str, float] | None = None,
 ) -> View:
-    """What the learner knows; agent b is twice as good as a, whatever the answers say."""
+    """What the learner knows; agent b is twice as good as a, whatever the answers say.
+
+    `likely` has the learner's mean log-prob of texts it does not find as likely as any (0).
+    """
     step = [
         trajectory(agent, prompt, i, text=text, reward=reward)
         for agent in agents
@@ -27,7 +37,22 @@ def view(
     ]
     worth = torch.tensor([{"a": 1.0, "b": 2.0}.get(agent, 1.0) for agent in agents], dtype=torch.float64)
     table = arrange(1, step, list(agents), ["p0", "p1"])
-    return View(learner, table, worth[:, None] / worth[None, :], reward_max=1.0, mini_batches=2)
+
+    def likelihood(chosen: torch.Tensor) -> torch.Tensor:
+        found = torch.full(chosen.shape, math.nan, dtype=torch.float64)
+        for j, b, i in chosen.nonzero().tolist():
+            found[j, b, i] = (likely or {}).get(table.samples[j][b][i].text, 0.0)
+        return found
+
+    return View(
+        learner,
+        table,
+        worth[:, None] / worth[None, :],
+        reward_max=1.0,
+        mini_batches=2,
+        kinds=kinds,
+        likelihood=likelihood,
+    )
 
 
 def texts(view: View, chosen: torch.Tensor) -> list[tuple[str, str, str]]:

@@ -76,6 +76,7 @@ VALID: dict[str, Any] = {
 }
 
 NULL_IS_FINE = {
+    "exchange.reverify",
     "agents.0.lora",
     "agents.0.learning_rate",
     "agents.0.samples_per_prompt",

@@ -1,4 +1,4 @@
-"""`hacrl demo`: a recipe with every agent alone and with all of them together."""
+"""`hacrl demo`: a recipe's agents together, and the same agents in other ways for comparison."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-ALONE = "gspo"
+OTHERS = {"alone": "gspo", "alone_x2": "gspo_x2", "hacpo": "hacpo"}
+"""Run directory -> method: what the recipe's own method is compared with."""
+TOGETHER = "together"
 
 
 def demo(
     recipe: Annotated[Path, typer.Argument(help="A recipe whose method shares.", show_default=False)],
-    out: Annotated[Path, typer.Option(help="Directory for the two runs.")] = Path("runs/quickstart"),
+    out: Annotated[Path, typer.Option(help="Directory for the runs.")] = Path("runs/demo"),
 ) -> None:
-    """Train a recipe's agents together, then the same agents alone on as many samples, and compare."""
+    """Train a recipe's agents together; for comparison alone, alone with twice the samples, with HACPO."""
     from hacrl.cli.errors import user_errors
     from hacrl.config import load_recipe
 
     with user_errors():
-        together_recipe = load_recipe(recipe)
-        alone_recipe = load_recipe(recipe, [f"method={ALONE}"])
+        together = load_recipe(recipe)
+        recipes = {
+            name: load_recipe(recipe, [f"method={method}"])
+            for name, method in OTHERS.items()
+            if method != together.method.name
+        }
 
         from rich.console import Console
 
@@ -33,47 +39,60 @@ def demo(
 
         console = Console()
         out = _unused(out)
-        console.print(
-            f"[bold]Together[/bold] ({together_recipe.method.name}): all learn from every verified answer"
-        )
-        together = train(together_recipe, out / "together")
-        console.print(f"[bold]Alone[/bold] ({ALONE}): the same agents, prompts and number of samples")
-        alone = train(alone_recipe, out / "alone")
-        report = write_report(out / "together", baseline=out / "alone")
-    console.print(comparison(alone, together))
-    console.print(f"One seed, {together['steps']} steps; in brackets 95% intervals over the test problems.")
-    console.print(f"Run directories: {out / 'together'} and {out / 'alone'}", highlight=False)
+        summaries = {}
+        for name, chosen in {**recipes, TOGETHER: together}.items():
+            console.print(f"[bold]{name}[/bold]: the same agents with {chosen.method.name}")
+            summaries[name] = train(chosen, out / name)
+        report = write_report(out / TOGETHER, baseline=out / "alone")
+    console.print(comparison(summaries))
+    console.print(f"One seed, {summaries[TOGETHER]['steps']} steps. Run directories: {out}", highlight=False)
     console.print(f"Report: {report}", highlight=False, soft_wrap=True)
 
 
-def comparison(alone: Mapping[str, Any], together: Mapping[str, Any]) -> Table:
-    """Each agent before, trained alone and trained together."""
+def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Each agent before and after every run: a random answer, the likeliest one, and that by kind."""
     from rich.table import Table
 
-    from hacrl.cli.tables import interval
-    from hacrl.evaluate import MEASURES, measure_name
-
+    first = summaries[TOGETHER]
     table = Table(title="Accuracy on test problems", title_justify="left")
-    for heading in (
-        "agent",
-        "measure",
-        "before",
-        f"alone ({alone['method']})",
-        f"together ({together['method']})",
-    ):
-        table.add_column(heading, justify="left" if heading in ("agent", "measure") else "right")
-    for name, agent in together["agents"].items():
-        for task, after in agent["after"].items():
-            for measure in MEASURES:
-                if after[measure] is not None:
-                    table.add_row(
-                        name,
-                        measure_name(measure, after["samples"]),
-                        interval(agent["before"][task][measure]),
-                        interval(alone["agents"][name]["after"][task][measure]),
-                        interval(after[measure]),
-                    )
+    for heading in ("agent", "measure", "before"):
+        table.add_column(heading, justify="right" if heading == "before" else "left")
+    for name in summaries:
+        table.add_column(first["method"] if name == TOGETHER else name, justify="right")
+    for agent, found in first["agents"].items():
+        for task in found["after"]:
+            evaluations = [
+                found["before"][task],
+                *(summary["agents"][agent]["after"][task] for summary in summaries.values()),
+            ]
+            for label in _measures(evaluations[0]):
+                table.add_row(agent, label, *(f"{_measures(each)[label]:.3f}" for each in evaluations))
+        table.add_section()
+    widest = max(_half_widths(summaries))
+    table.caption = f"95% intervals over the test problems: at most ±{widest:.3f}, by kind more"
     return table
+
+
+def _measures(evaluation: Mapping[str, Any]) -> dict[str, float]:
+    """What the table shows of one evaluation."""
+    found = (
+        {} if evaluation["mean_at_k"] is None else {f"mean@{evaluation['samples']}": evaluation["mean_at_k"]}
+    )
+    found["greedy"] = evaluation["greedy"]
+    found |= {f"greedy, {kind}": share for kind, share in evaluation["greedy_by_kind"].items()}
+    return {label: share["mean"] for label, share in found.items()}
+
+
+def _half_widths(summaries: Mapping[str, Mapping[str, Any]]) -> list[float]:
+    shares = [
+        share
+        for summary in summaries.values()
+        for agent in summary["agents"].values()
+        for evaluation in agent["after"].values()
+        for share in (evaluation["greedy"], evaluation["mean_at_k"])
+        if share is not None
+    ]
+    return [(share["high"] - share["low"]) / 2 for share in shares]
 
 
 def _unused(directory: Path) -> Path:

@@ -75,6 +75,16 @@ class CommonsSection(MethodSection):
 
     name: Literal["commons"]
     """`commons`."""
+    passes: Count = 4
+    """Times a step's verified answers are imitated."""
+    margin: Share = 0.3
+    """Lead in the share of right answers to a kind of prompt, from which on all of a peer's are imitated."""
+    familiar: Share = 0.05
+    """Else those that are no less likely than this share of the learner's own right answers to the kind."""
+
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """Own answers, then every pass over the pool."""
+        return mini_batches * (1 + peers * self.passes)
 
 
 class NaiveSection(MethodSection):
@@ -140,9 +150,6 @@ class PpoSection(AloneSection):
 class OwnSuccessSection(MethodSection):
     """Controls: GSPO alone, and as many updates more on one's own successes as sharing makes on peers."""
 
-    name: Literal["replay", "replay_x2", "pool", "pool_x2"]
-    """`replay` (own successes again), `pool` (the distinct ones, imitated); `_x2` with twice the rollouts."""
-
     @property
     def shares(self) -> bool:
         """Every agent is alone."""
@@ -151,6 +158,26 @@ class OwnSuccessSection(MethodSection):
     def updates(self, mini_batches: int, agents: int, peers: int) -> int:
         """As many as a sharing method would make, times the rollouts."""
         return mini_batches * agents * self.rollout_factor(agents)
+
+
+class ReplaySection(OwnSuccessSection):
+    """Own successes again, with their advantage."""
+
+    name: Literal["replay", "replay_x2"]
+    """`replay`, or `replay_x2` with twice the rollouts."""
+
+
+class PoolSection(OwnSuccessSection):
+    """Own distinct successes, imitated as `commons` imitates everybody's."""
+
+    name: Literal["pool", "pool_x2"]
+    """`pool`, or `pool_x2` with twice the rollouts."""
+    passes: Count = 4
+    """Times a step's verified answers are imitated."""
+
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """As many as `commons` makes, times the rollouts."""
+        return mini_batches * (1 + (agents - 1) * self.passes) * self.rollout_factor(agents)
 
 
 _SECTIONS = (
@@ -168,7 +195,8 @@ _SECTIONS = (
     GspoSection,
     GrpoSection,
     PpoSection,
-    OwnSuccessSection,
+    ReplaySection,
+    PoolSection,
 )
 _SECTION: dict[str, type[MethodSection]] = {
     name: section for section in _SECTIONS for name in get_args(section.model_fields["name"].annotation)
@@ -215,7 +243,8 @@ MethodChoice = Annotated[
     | Annotated[GspoSection, Tag("<GspoSection>")]
     | Annotated[GrpoSection, Tag("<GrpoSection>")]
     | Annotated[PpoSection, Tag("<PpoSection>")]
-    | Annotated[OwnSuccessSection, Tag("<OwnSuccessSection>")],
+    | Annotated[ReplaySection, Tag("<ReplaySection>")]
+    | Annotated[PoolSection, Tag("<PoolSection>")],
     Discriminator(_tag, "method", "Input should be the name of a method or a mapping with its settings"),
     BeforeValidator(_full),
 ]

@@ -248,8 +248,8 @@ class ExchangeSection(Section):
     """What log-probs are divided by: `own` (each side its own token count, the paper), `learner`, `bytes`."""
     peer_order: Literal["interleaved", "sequential"] = "interleaved"
     """Peers' responses mixed over the mini-batches, or one peer after the other (the paper)."""
-    reverify: bool = False
-    """Learners score peers' responses again before they trust the reward."""
+    reverify: bool | None = None
+    """Learners score peers' responses again before they trust the reward; null: if the method wants it."""
     shuffled: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(all_different)] = ()
     """For experiments: agents whose peers hear of their rewards at the wrong answers."""
     inverted: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(all_different)] = ()

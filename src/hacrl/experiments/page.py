@@ -26,7 +26,8 @@ LEGEND = (
 JUDGING = (
     "Each claim is a difference between two methods with its interval, corrected over the settings of the "
     "claim. It *holds* if the whole interval lies above 0, or above minus the margin where one is named. It "
-    "*does not hold* if the whole interval lies below. Else these runs have *not decided* it."
+    "*does not hold* if the whole interval lies below. Else these runs have *not decided* it. A claim about "
+    "each agent is shown for the agent that speaks most against it."
 )
 DASH = "\N{EN DASH}"
 PLOTTED = 8
@@ -45,7 +46,8 @@ def make_page(suite: Suite, experiments: Mapping[str, Experiment], folder: str) 
     """The whole page; its other files are found in `folder`."""
     drawn = {f"{name}.svg": _curves(name, experiment) for name, experiment in experiments.items()}
     files = {name: plot for name, plot in drawn.items() if plot}
-    parts = ["# Results", *_what_was_run(suite, experiments), "## Summary", LEGEND]
+    about = [suite.file.about] if suite.file.about else []
+    parts = [f"# {suite.file.title}", *about, *_what_was_run(suite, experiments), "## Summary", LEGEND]
     for reference in suite.file.references:
         parts += _summary(suite, experiments, reference)
         files[f"difference-to-{reference}.svg"] = _forest(experiments, reference)
@@ -152,7 +154,7 @@ def _transfer(suite: Suite, experiments: Mapping[str, Experiment]) -> Iterator[s
 def _claims(suite: Suite, experiments: Mapping[str, Experiment]) -> Iterator[str]:
     if not suite.file.claims:
         return
-    yield "## What of the paper holds here"
+    yield "## What holds here"
     yield JUDGING
     outcomes = {setting: experiment.outcomes for setting, experiment in experiments.items()}
     judged = [(claim, judge(claim, outcomes)) for claim in suite.file.claims]
@@ -160,7 +162,8 @@ def _claims(suite: Suite, experiments: Mapping[str, Experiment]) -> Iterator[str
     rows = []
     for claim, found in judged:
         margin = f", margin {claim.margin:g}" if claim.margin else ""
-        heading = f"{claim.text} ({claim.better} - {claim.worse}{margin})"
+        each = ", each agent" if claim.agents == "each" else ""
+        heading = f"{claim.text} ({claim.better} - {claim.worse}{margin}{each})"
         rows.append([heading, *(_finding(found.get(setting)) for setting in experiments)])
     yield markdown_table(["claim", *experiments], rows)
 

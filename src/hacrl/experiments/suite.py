@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError
 
@@ -49,6 +49,8 @@ class Setting(Section):
     """Labels of the plan's methods; null: all."""
     controls: dict[Text, MethodChoice] = Field(default_factory=dict)
     """Further methods of this setting alone."""
+    changes: Settings = Field(default_factory=dict)
+    """Of the recipe, for all methods."""
 
 
 class Claim(Section):
@@ -62,6 +64,8 @@ class Claim(Section):
     """The better one may be worse by this much: 0.01 asks for "not worse by a point"."""
     settings: Labels | None = None
     """null: all."""
+    agents: Literal["mean", "each"] = "mean"
+    """`each`: said of every single agent, instead of their mean."""
 
 
 class Tuning(Section):
@@ -77,6 +81,9 @@ class Tuning(Section):
 class SuiteFile(Section):
     """The plan as it is written."""
 
+    title: Text = "Results"
+    about: Text | None = None
+    """What the page says below its title."""
     seeds: Annotated[Seeds, AfterValidator(_two_or_more)]
     references: Annotated[Labels, AfterValidator(not_empty)]
     common: Settings = Field(default_factory=dict)
@@ -106,7 +113,8 @@ class Suite:
         """What a setting's methods share."""
         path = self.path.parent / self.file.settings[setting].recipe
         values = _merged(self.file.common, read_mapping(path))
-        return parse_recipe(values, as_overrides(changes or {}), str(path))
+        changes = self.file.settings[setting].changes | (changes or {})
+        return parse_recipe(values, as_overrides(changes), str(path))
 
     def plan(self, setting: str, out: Path) -> Plan:
         """The comparison of a setting."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +13,10 @@ from torch import Tensor
 from hacrl.algorithm import CriticParams
 from hacrl.exchange import Lesson, RewardTable
 from hacrl.types import Prompt
+
+
+def _unknown(chosen: Tensor) -> Tensor:
+    return torch.full(chosen.shape, math.nan, dtype=torch.float64)
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,11 @@ class View:
     reward_max: float
     mini_batches: int
     """Updates that are made on one source's answers."""
+    kinds: Sequence[str] = ()
+    """[b]: the kind of every prompt; empty: all are of one kind."""
+    likelihood: Callable[[Tensor], Tensor] = _unknown
+    """Of the answers in a mask [j, b, i], the learner's mean log-prob per token before the step; NaN
+    elsewhere and where it cannot read them. Peers' answers cost the learner a forward pass."""
 
     @property
     def k(self) -> int:
@@ -67,6 +77,8 @@ class Method(ABC):
     """How many times the recipe's samples per prompt are drawn."""
     one_tokenizer: bool = False
     """Whether agents read each other's tokens, so that all need the same tokenizer."""
+    reverifies: bool = False
+    """Whether a learner scores its peers' answers again, unless the recipe says otherwise."""
     critic: CriticParams | None = None
     """The settings of the critic every agent needs; None: none is needed."""
 

@@ -9,27 +9,39 @@ from hacrl.exchange import Lesson
 from hacrl.methods.alone import own_lesson
 from hacrl.methods.base import View
 from hacrl.methods.divided import Divided
-from hacrl.methods.pooled import distinct, pool_lesson
+from hacrl.methods.gate import Gate
+from hacrl.methods.pooled import PASSES, distinct, pool_lesson
 
 
 @dataclass(frozen=True)
 class Commons(Divided):
-    """GSPO on own answers, then everybody's distinct verified answers imitated, own ones included.
+    """GSPO on own answers, then the distinct verified answers of all imitated, own ones included.
 
-    A peer's success is news where the learner has not tried: so no two agents answer the same prompt.
+    A peer's success is news where the learner has not tried: so no two agents answer the same prompt. A
+    learner believes only what it has verified itself, and a gate decides what it takes from peers.
     """
 
     objective: GspoObjective
+    passes: int
+    gate: Gate
     name: str = "commons"
+    reverifies: bool = True
 
     def lessons(self, view: View) -> list[Lesson]:
         """Own answers, then the pool; an agent without peers has GSPO alone."""
         own = own_lesson(view, self.objective)
         if len(view.table.agents) == 1:
             return [own]
-        return [own, pool_lesson(view, distinct(view.table, view.verified), view.peer_updates)]
+        pool = self.gate.accepted(view, distinct(view.table, view.verified))
+        return [own, *[pool_lesson(view, pool, view.peer_updates)] * self.passes]
 
 
-def commons(clip_low: float = 3e-4, clip_high: float = 4e-4) -> Commons:
+def commons(
+    clip_low: float = 3e-4,
+    clip_high: float = 4e-4,
+    passes: int = PASSES,
+    margin: float = 0.3,
+    familiar: float = 0.05,
+) -> Commons:
     """Division of labour with a pool of verified answers."""
-    return Commons(GspoObjective(clip_low, clip_high))
+    return Commons(GspoObjective(clip_low, clip_high), passes, Gate(margin, familiar))

@@ -11,7 +11,7 @@ from hacrl.exchange import Lesson
 from hacrl.methods.alone import own_lesson
 from hacrl.methods.base import Method, View
 from hacrl.methods.hacpo import Sharing, hacpo
-from hacrl.methods.pooled import distinct, pool_lesson
+from hacrl.methods.pooled import PASSES, distinct, pool_lesson
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,14 @@ class OwnPool(Method):
 
     name: str
     objective: GspoObjective
+    passes: int
     rollout_factor: int = 1
 
     def lessons(self, view: View) -> list[Lesson]:
         """Own answers, then the distinct ones among them that were right."""
         own = distinct(view.table, view.own & view.verified)
         updates = view.peer_updates * self.rollout_factor
-        return [own_lesson(view, self.objective), pool_lesson(view, own, updates)]
+        return [own_lesson(view, self.objective), *[pool_lesson(view, own, updates)] * self.passes]
 
 
 @dataclass(frozen=True)
@@ -102,14 +103,14 @@ def replay_x2(clip_low: float = 3e-4, clip_high: float = 4e-4) -> Replay:
     return Replay("replay_x2", GspoObjective(clip_low, clip_high), rollout_factor=2)
 
 
-def pool(clip_low: float = 3e-4, clip_high: float = 4e-4) -> OwnPool:
+def pool(clip_low: float = 3e-4, clip_high: float = 4e-4, passes: int = PASSES) -> OwnPool:
     """Own distinct successes imitated."""
-    return OwnPool("pool", GspoObjective(clip_low, clip_high))
+    return OwnPool("pool", GspoObjective(clip_low, clip_high), passes)
 
 
-def pool_x2(clip_low: float = 3e-4, clip_high: float = 4e-4) -> OwnPool:
+def pool_x2(clip_low: float = 3e-4, clip_high: float = 4e-4, passes: int = PASSES) -> OwnPool:
     """Own distinct successes imitated, with twice the rollouts."""
-    return OwnPool("pool_x2", GspoObjective(clip_low, clip_high), rollout_factor=2)
+    return OwnPool("pool_x2", GspoObjective(clip_low, clip_high), passes, rollout_factor=2)
 
 
 def hacpo_muted(params: HacpoParams | None = None) -> MutedPeers:

@@ -9,6 +9,9 @@ from hacrl.algorithm import ImitationObjective
 from hacrl.exchange import Lesson, RewardTable
 from hacrl.methods.base import View
 
+PASSES = 4
+"""Times a step's pool is imitated, by those that share it and by those that have their own."""
+
 
 def distinct(table: RewardTable, chosen: Tensor) -> Tensor:
     """[j, b, i]: of `chosen`, the first answer with each text to each prompt.

@@ -28,6 +28,7 @@ from hacrl.training.train import (
     audited,
     batch_means,
     draw,
+    heard,
     scored,
     unscored,
     update,
@@ -121,7 +122,9 @@ class _Loops:
             elif each.new:
                 told = replace(record, step=each.step, trajectories=_answers(each), omega=omega)
                 prompts = team.order.batch(each.step)
-                batches.append(unscored(team, member, prompts, told, each.published.keys() - each.new))
+                table = heard(team, member, prompts, told)
+                taught = each.published.keys() - each.new
+                batches.append(unscored(team, member, prompts, table, told, taught))
                 record.prompts += tuple(prompts)
                 ages += [late] * peers
         record.staleness[name] = sum(ages) / len(ages) if ages else 0.0

@@ -109,8 +109,9 @@ class Team:
         return int.from_bytes(digest.digest(), "big")
 
     def reverify(self, prompts: Mapping[str, Prompt]) -> Reverify | None:
-        """How a learner scores a peer's response again; None when the recipe trusts peers."""
-        if not self.recipe.exchange.reverify:
+        """How a learner scores a peer's response again; None when peers are trusted."""
+        chosen = self.recipe.exchange.reverify
+        if not (self.method.reverifies if chosen is None else chosen):
             return None
 
         def again(trajectory: Trajectory) -> float | None:

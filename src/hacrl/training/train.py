@@ -13,11 +13,22 @@ from torch import Tensor
 
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.learner import UpdateReport
-from hacrl.exchange import Exercise, LearnerBatch, TrajectoryPool, arrange, build_batches, hear, told
+from hacrl.exchange import (
+    Exercise,
+    LearnerBatch,
+    RewardTable,
+    TrajectoryPool,
+    arrange,
+    build_batches,
+    hear,
+    told,
+)
+from hacrl.exchange.reencode import Reencoder
 from hacrl.methods import View
 from hacrl.runtime import Traffic
 from hacrl.training.alignment import cosines, gradients_by_part
 from hacrl.training.correction import corrected
+from hacrl.training.likelihood import likelihood
 from hacrl.training.team import Member, Team
 from hacrl.types import EngineCheck, Prompt, Rollout, Trajectory
 
@@ -84,8 +95,10 @@ def train_step(team: Team, step: int) -> StepRecord:
     team.capability.update(*batch_means(team, record.trajectories))  # 4. capability
     record.omega = team.capability.omega
     with record.timed("exchange"):  # 5.-6. advantages, coefficients, the learner's tokens
-        batches = {member.name: unscored(team, member, prompts, record) for member in team.active}
-        record.batches = team.each(lambda member: scored(team, member, batches[member.name]))
+        tables = {member.name: heard(team, member, prompts, record) for member in team.active}
+        record.batches = team.each(
+            lambda member: scored(team, member, unscored(team, member, prompts, tables[member.name], record))
+        )
     for member in team.active:  # a learner whose scorer was lost sits this step out
         record.batches.setdefault(member.name, LearnerBatch((), Counter()))
     _audit(team, record)
@@ -151,27 +164,42 @@ def batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor,
 
 def learner_batch(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> LearnerBatch:
     """The learner's training batch: what it hears, as its method wants it taught."""
-    return scored(team, member, unscored(team, member, prompts, record))
+    return scored(team, member, unscored(team, member, prompts, heard(team, member, prompts, record), record))
+
+
+def heard(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> RewardTable:
+    """What the learner hears and believes; one learner after the other, for verifiers are shared."""
+    by_id = {prompt.id: prompt for prompt in prompts}
+    believed, mistrusted = hear(
+        _as_told(team, member.name, record), member.name, team.topology[member.name], team.reverify(by_id)
+    )
+    record.rejected.update(mistrusted)
+    return arrange(record.step, believed, team.names, list(by_id))
 
 
 def unscored(
     team: Team,
     member: Member,
     prompts: Sequence[Prompt],
+    table: RewardTable,
     record: StepRecord,
     taught: Collection[str] = (),
 ) -> LearnerBatch:
-    """The batch before any agent has looked at it.
+    """The batch before other models have looked at it.
 
     The answers of `taught` sources are compared with the others, but were trained on before.
     """
-    recipe, by_id = team.recipe, {prompt.id: prompt for prompt in prompts}
-    heard, mistrusted = hear(
-        _as_told(team, member.name, record), member.name, team.topology[member.name], team.reverify(by_id)
+    by_id = {prompt.id: prompt for prompt in prompts}
+    tokens = Reencoder(member.learner, by_id)
+    view = View(
+        member.name,
+        table,
+        record.omega,
+        team.recipe.reward.maximum,
+        team.recipe.updates.mini_batches,
+        kinds=[prompt.kind for prompt in prompts],
+        likelihood=lambda chosen: likelihood(member.policy, tokens, table, chosen),
     )
-    record.rejected.update(mistrusted)
-    table = arrange(record.step, heard, team.names, list(by_id))
-    view = View(member.name, table, record.omega, recipe.reward.maximum, recipe.updates.mini_batches)
     new = torch.tensor([name not in taught for name in table.agents])[:, None, None]
     lessons = [replace(lesson, mask=lesson.mask & new) for lesson in team.method.lessons(view)]
     batch = build_batches(table, member.learner, by_id, lessons, team.batch_settings)

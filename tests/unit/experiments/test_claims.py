@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from hacrl.experiments.claims import judge
 from hacrl.experiments.suite import Claim
-from helpers_compare import read
+from helpers_compare import finish, read
 from helpers_suite import finish_all, suite
 
 
@@ -15,6 +15,10 @@ def outcomes(folder, solved, names=("pair",)):
     for plan in plans.values():
         finish_all(plan, solved)
     return {name: read(plan) for name, plan in plans.items()}
+
+
+def solved(count):
+    return [1.0] * count + [0.0] * (40 - count)
 
 
 def claim(better, worse, **changes):
@@ -34,6 +38,21 @@ def test_a_margin_allows_a_small_loss_and_the_difference_is_shown_without_it(tmp
     near = judge(claim("hacpo", "gspo", margin=0.01), found)["pair"]
     assert near.holding == "holds"
     assert abs(near.difference.mean) < 1e-12
+
+
+def test_said_of_each_agent_the_one_that_lost_decides(tmp_path):
+    planned = suite(tmp_path).plan("pair", tmp_path / "out")
+    for run in planned.runs():
+        of_bob = 5 if run.method == "hacpo" else 20
+        finish(planned, run.method, run.seed, {"ada": solved(40), "bob": solved(of_bob)})
+    found = {"pair": read(planned)}
+    assert judge(claim("hacpo", "gspo"), found)["pair"].difference.mean == -15 / 80
+    each = judge(claim("hacpo", "gspo", agents="each", margin=0.01), found)["pair"]
+    assert each.holding == "does not hold"
+    assert abs(each.difference.mean + 15 / 40) < 1e-12
+    other_way = judge(claim("gspo", "hacpo", agents="each", margin=0.01), found)["pair"]
+    assert other_way.holding == "holds"
+    assert abs(other_way.difference.mean) < 1e-12, "ada gained nothing"
 
 
 def test_settings_without_one_of_the_methods_say_nothing(tmp_path):

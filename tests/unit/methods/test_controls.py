@@ -27,11 +27,11 @@ def test_replay_is_gspo_and_then_the_own_successes_again():
 
 def test_the_own_pool_holds_each_text_once_and_every_prompt_counts_the_same():
     seen = view("b")
-    own, pooled = pool().lessons(seen)
+    own, pooled = pool(passes=1).lessons(seen)
     assert own.mask.equal(seen.own)
     assert texts(seen, pooled.mask) == [("b", "p0", "7"), ("b", "p1", "5")]
     seen = view("a")
-    _, pooled = pool().lessons(seen)
+    _, pooled = pool(passes=1).lessons(seen)
     assert texts(seen, pooled.mask) == [("a", "p0", "+7"), ("a", "p0", "7")]
     # Two rows, one prompt with two texts of 2 and 3 tokens (EOS included): 2 / (1 * 2 * 2.5).
     assert pooled.advantages[pooled.mask].tolist() == [0.4, 0.4]

@@ -1,0 +1,89 @@
+"""Commons on real agents: it teaches what one lacks, believes no liar, and no weight moves too far."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hacrl.algorithm import ImitationObjective
+from hacrl.config import load_recipe
+from hacrl.training.team import build_team
+from hacrl.training.train import StepRecord, train_step
+from hacrl.training.trainer import train
+
+ROOT = Path(__file__).parents[2]
+DEMO = ROOT / "recipes" / "demo.yaml"
+
+
+def imitated(record: StepRecord, learner: str) -> list[tuple[str, str]]:
+    """(prompt, source) of every row that the learner imitates in the step."""
+    return [
+        (row.prompt_id, row.source)
+        for exercise in record.batches[learner].exercises
+        if isinstance(exercise.objective, ImitationObjective)
+        for mini_batch in exercise.mini_batches
+        for row in mini_batch
+    ]
+
+
+@pytest.mark.slow
+def test_an_agent_learns_a_skill_that_only_its_peer_has(tmp_path: Path):
+    short = ["steps=15", "evaluation.prompts=150", "evaluation.samples=0", "logging.trajectories=false"]
+
+    def adding(method: str) -> tuple[float, float]:
+        summary = train(load_recipe(DEMO, [*short, f"method={method}"]), tmp_path / method)
+        sorter: dict[str, Any] = summary["agents"]["sorter"]
+        before, after = (
+            sorter[when]["digits"]["greedy_by_kind"]["add3"]["mean"] for when in ("before", "after")
+        )
+        return before, after
+
+    before, together = adding("commons")
+    _, alone = adding("gspo")
+    assert before < 0.05
+    assert alone < 0.05
+    assert together > before + 0.1
+
+
+@pytest.mark.parametrize("lie", ["shuffled", "inverted"])
+def test_only_right_answers_are_imitated_whatever_a_peer_says(lie: str):
+    recipe = load_recipe(DEMO, ["steps=2", f"exchange.{lie}=[sorter]", "prompts_per_step=16"])
+    team = build_team(recipe)
+    try:
+        record = train_step(team, 1)
+    finally:
+        team.close()
+    right = {
+        (t.prompt_id, t.source)
+        for t in record.trajectories
+        for prompt in record.prompts
+        if prompt.id == t.prompt_id and re.fullmatch(prompt.columns["answer"], t.text)
+    }
+    assert imitated(record, "adder")
+    assert set(imitated(record, "adder")) <= right
+    assert record.rejected["reward_differs"] > 0
+    if lie == "inverted":
+        assert {source for _, source in imitated(record, "adder")} == {"adder"}
+
+
+def test_no_weight_moves_further_than_the_learning_rate_in_each_update():
+    recipe = load_recipe(DEMO, ["steps=1", "prompts_per_step=16", "optimiser.warmup_updates=0"])
+    team = build_team(recipe)
+    try:
+        before = {member.name: member.policy.state() for member in team.members}
+        record = train_step(team, 1)
+        for member in team.members:
+            updates = len(record.reports[member.name])
+            assert updates == recipe.updates_per_step(member.name) == 2 * (1 + 4)
+            after = member.policy.state()
+            moved = max(
+                float((after[key] - start).abs().max())
+                for key, start in before[member.name].items()
+                if key.startswith("weight")
+            )
+            assert 0 < moved <= updates * recipe.optimiser.learning_rate * 1.01
+    finally:
+        team.close()
