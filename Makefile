@@ -22,7 +22,7 @@ test: $(VENV)/.dev
 
 # The tests of `engine: vllm`, on CPU, in an environment of its own: vLLM wants other versions.
 test-vllm: $(VLLM)/.ready
-	VLLM_LOGGING_LEVEL=ERROR $(VLLM)/bin/pytest -rP -W default tests/vllm_engine
+	VLLM_LOGGING_LEVEL=ERROR $(VLLM)/bin/pytest -rP -W default --timeout 1800 tests/vllm_engine
 
 # The fast subset for editing: everything but the tests marked slow.
 check: $(VENV)/.dev
@@ -32,9 +32,10 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 -m "not slow" -q
 
-# All experiments, hours on two cores; writes docs/results.md. Stop it and go on as you like.
+# All experiments, hours on two cores; writes docs/results.md and docs/ablations.md. Stop it and go on as you like.
 results: $(VENV)/.runtime
-	$(BIN)/hacrl results recipes/experiments/plan.yaml
+	$(BIN)/hacrl results recipes/experiments/claims.yaml
+	$(BIN)/hacrl results recipes/experiments/plan.yaml --out runs/ablations --page docs/ablations.md
 
 # The documentation as a web site in site/; a broken link is an error.
 docs: $(VENV)/.dev
