@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 ROOT = Path(__file__).parents[1]
-GENERATED = ("docs/results.md", "docs/results/")
+GENERATED = ("docs/results.md", "docs/results/", "docs/ablations.md", "docs/ablations/")
 """Written by `hacrl results`: pages link to them before they exist, and they show no code to run."""
 PROGRAMS = ("hacrl", "make", "pip", "python", "pytest", "grep", "cd", "source")
 ASSIGNMENT = re.compile(r"[A-Z_]+=\S*")
