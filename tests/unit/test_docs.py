@@ -39,7 +39,7 @@ from helpers_docs import (
 RUN_ELSEWHERE = {"own.md": "tests/e2e/test_examples.py"}
 CHEAP = ("doctor", "report", "trajectories", "verify")
 """Commands of hacrl that are run, if what they work on is there; of the others only the words are checked."""
-RUNS = ("runs/first", "runs/mine", "runs/alone", "runs/quickstart/together")
+RUNS = ("runs/first", "runs/mine", "runs/alone", "runs/demo/together")
 """Where the pages suppose a finished run."""
 REQUIRED = {
     "agents": [{"name": "a", "model": "nursery:state-a"}, {"name": "b", "model": "nursery:state-b"}],

@@ -81,8 +81,22 @@ def test_a_missing_key_is_named(tmp_path):
         load_suite(path)
 
 
-def test_the_plan_of_the_repository_is_valid():
-    found = load_suite(ROOT / "recipes" / "experiments" / "plan.yaml")
+EXPERIMENTS = ROOT / "recipes" / "experiments"
+
+
+@pytest.mark.parametrize("name", ["plan.yaml", "claims.yaml"])
+def test_the_plans_of_the_repository_are_valid(name: str):
+    found = load_suite(EXPERIMENTS / name)
     assert len(found.file.seeds) >= 5
     for setting in found.file.settings:
-        assert {"gspo", "gspo_x2", "hacpo"} <= set(found.plan(setting, Path()).recipes)
+        assert {"gspo", "hacpo"} <= set(found.plan(setting, Path()).recipes)
+
+
+def test_claims_are_made_on_seeds_and_prompts_of_their_own():
+    ablations, claims = (load_suite(EXPERIMENTS / name) for name in ("plan.yaml", "claims.yaml"))
+    assert ablations.file.tuning
+    used = {*range(10), *ablations.file.seeds, *ablations.file.tuning.seeds}
+    assert not used & set(claims.file.seeds)
+    for setting in claims.file.settings:
+        for recipe in claims.plan(setting, Path()).recipes.values():
+            assert recipe.task.settings["seed"] == 1000
