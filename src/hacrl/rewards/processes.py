@@ -32,17 +32,23 @@ def kill_descendants(pid: int) -> None:
 def descendants(pid: int) -> list[int]:
     """All living processes below `pid`; none where there is no /proc."""
     children: dict[int, list[int]] = defaultdict(list)
-    for entry in Path("/proc").glob("[0-9]*/stat"):
+    for process in _processes():
         with contextlib.suppress(OSError):  # it ended meanwhile
-            state, parent = entry.read_text().rpartition(")")[2].split()[:2]
+            state, parent = (process / "stat").read_text().rpartition(")")[2].split()[:2]
             if state not in "ZX":
-                children[int(parent)].append(int(entry.parent.name))
+                children[int(parent)].append(int(process.name))
     found, waiting = [], [pid]
     while waiting:
         below = children.get(waiting.pop(), [])
         found += below
         waiting += below
     return found
+
+
+def _processes() -> list[Path]:
+    """A folder for each; by name, because a glob looks into them and fails when one ends meanwhile."""
+    proc = Path("/proc")
+    return [proc / name for name in os.listdir(proc) if name.isdigit()] if proc.exists() else []
 
 
 def reap() -> None:
@@ -55,7 +61,8 @@ def reap() -> None:
 def tasks_of_this_user() -> int:
     """How many processes and threads the user has, which is what the kernel counts."""
     count = 0
-    for folder in Path("/proc").glob("[0-9]*/task"):
+    for process in _processes():
         with contextlib.suppress(OSError):  # it ended meanwhile
-            count += len(os.listdir(folder)) if folder.stat().st_uid == os.getuid() else 0
+            tasks = process / "task"
+            count += len(os.listdir(tasks)) if tasks.stat().st_uid == os.getuid() else 0
     return count
