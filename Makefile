@@ -22,7 +22,7 @@ test: $(VENV)/.dev
 
 # The tests of `engine: vllm`, on CPU, in an environment of its own: vLLM wants other versions.
 test-vllm: $(VLLM)/.ready
-	VLLM_LOGGING_LEVEL=ERROR $(VLLM)/bin/pytest -rP -W default --timeout 1800 tests/vllm_engine
+	VLLM_LOGGING_LEVEL=ERROR $(VLLM)/bin/pytest -rP -p no:logging -W default --timeout 1800 tests/vllm_engine
 
 # The fast subset for editing: everything but the tests marked slow.
 check: $(VENV)/.dev

@@ -29,6 +29,8 @@ class FakeLLM:
         self.model = AutoModelForCausalLM.from_config(config).eval()
         self.model.load_weights = self._load_weights
         self.model_config = SimpleNamespace(max_model_len=config.max_position_embeddings)
+        core = SimpleNamespace(shutdown=lambda: self.calls.append("shutdown"))
+        self.llm_engine = SimpleNamespace(engine_core=core)
         self.made.append(self)
 
     def _load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:

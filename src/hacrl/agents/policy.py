@@ -99,8 +99,7 @@ class Policy:
             self._learner.add_kl(self.optimisation.kl, self._initial)
         self._engine: VllmEngine | None = None
         if engine is not None:
-            network = self._model
-            self._engine = VllmEngine(name, network.config, network.dtype, network.device, engine)
+            self._engine = VllmEngine(name, self._model, engine)
 
     @classmethod
     def load(

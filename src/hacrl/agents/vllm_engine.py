@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
+from weakref import WeakSet, finalize
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig
+from transformers import PreTrainedModel
 
 from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.sampler import Drawn, Job
@@ -24,43 +25,39 @@ ENVIRONMENT = {
 }
 SEEDS = 1 << 63
 """vLLM takes seeds below this."""
+_living: WeakSet[VllmEngine] = WeakSet()
+"""The engine of this process, if it has one; more are impossible, see `_alone`."""
 
 
 class VllmEngine:
     """Draws responses with the weights it was given last."""
 
-    def __init__(
-        self,
-        agent: str,
-        config: PreTrainedConfig,
-        dtype: torch.dtype,
-        device: torch.device,
-        settings: VllmSettings,
-    ) -> None:
+    def __init__(self, agent: str, model: PreTrainedModel, settings: VllmSettings) -> None:
         """Start vLLM for a model of this shape; it has no weights until `hold` brings them."""
         self.settings = settings
         self._agent = agent
-        self._vllm = _import_vllm(agent, device)
+        self._vllm = _import_vllm(agent, model.device)
         self._failure: str | None = None
+        self._alone()
         with TemporaryDirectory() as folder, self._naming_failures("did not start"):
-            config.save_pretrained(folder)
+            model.config.save_pretrained(folder)
             self._llm = self._vllm.LLM(
                 folder,
+                hf_overrides={"architectures": [type(model).__name__]},  # a configuration need not name it
                 load_format="dummy",
                 skip_tokenizer_init=True,
                 generation_config="vllm",  # the model's own would add sampling settings and stop tokens
-                dtype=str(dtype).removeprefix("torch."),
-                enforce_eager=device.type == "cpu",
+                dtype=str(model.dtype).removeprefix("torch."),
+                enforce_eager=model.device.type == "cpu",
                 max_model_len=-1,  # as long as the cache allows
                 max_num_seqs=settings.max_rows,
                 kv_cache_memory_bytes=int(settings.cache_gigabytes * 1e9),
                 gpu_memory_utilization=0.01,  # checked at the start, otherwise replaced by the line above
             )
-
-    @property
-    def context_length(self) -> int:
+        self.context_length = int(self._llm.model_config.max_model_len)
         """Most tokens of a prompt and its response together that the cache has room for."""
-        return int(self._llm.model_config.max_model_len)
+        self._shut_down = finalize(self, self._llm.llm_engine.engine_core.shutdown)
+        _living.add(self)
 
     def hold(self, weights: Mapping[str, Tensor]) -> None:
         """Make sure that the next responses are drawn with exactly these weights."""
@@ -100,6 +97,17 @@ class VllmEngine:
     def _difference(self, weights: Mapping[str, Tensor]) -> str | None:
         (found,) = self._llm.apply_model(lambda model: difference(model, weights))
         return None if found is None else str(found)
+
+    def _alone(self) -> None:
+        """End the engine before this one: vLLM keeps its process groups for all, and ends them with any."""
+        for other in list(_living):
+            other._failure = (
+                f"agent {self._agent!r} started another in this process, and vLLM cannot have two in one; "
+                "with runtime: ray every agent has a process of its own"
+            )
+            other._shut_down()
+            del other._llm  # its memory
+            _living.remove(other)
 
     @contextmanager
     def _naming_failures(self, what: str) -> Iterator[None]:

@@ -198,7 +198,14 @@ def _sharing(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _engines(recipe: Recipe) -> Iterator[Problem]:
-    """vLLM works on the first GPU that its process sees, with whole weights."""
+    """vLLM works on the first GPU that its process sees, with whole weights, once per process."""
+    with_vllm = [position for position, agent in enumerate(recipe.agents) if agent.engine is not None]
+    for position in with_vllm[1:] if recipe.runtime.name == "local" else ():
+        yield Problem(
+            f"agents.{position}.engine",
+            "expected builtin for all agents but one with runtime: local, got another vllm: it cannot run "
+            "twice in one process; with runtime: ray every agent has its own",
+        )
     for position, agent in enumerate(recipe.agents):
         if agent.engine is not None and agent.resources.ranks > 1:
             yield Problem(

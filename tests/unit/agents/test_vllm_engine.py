@@ -1,7 +1,8 @@
-"""What hacrl does around vLLM, with a stand-in for it; `tests/vllm` runs the real one."""
+"""What hacrl does around vLLM, with a stand-in for it; `tests/vllm_engine` runs the real one."""
 
 from __future__ import annotations
 
+import gc
 import math
 import sys
 from dataclasses import replace
@@ -139,6 +140,34 @@ def test_requests_carry_the_sampling_of_the_built_in_sampler(monkeypatch: pytest
     seeds = [each.seed for each in asked]
     assert len(set(seeds[:4])) == 4
     assert seeds[4:] == seeds[2:4], "a response's seed depends on the response alone"
+
+
+def test_a_second_engine_ends_the_first_which_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = install(monkeypatch)
+    first = make()
+    second = make()
+    assert llm.made[0].calls == ["shutdown"]
+    with pytest.raises(EngineFailed, match=r"agent 'ada'.*started another in this process.*runtime: ray"):
+        first.sample(text_prompts(1), 1, GREEDY, seed=0)
+    second.sample(text_prompts(1), 1, GREEDY, seed=0)
+    assert llm.made[1].calls == ["load", "reset", "generate"]
+
+
+def test_an_engine_ends_with_its_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = install(monkeypatch)
+    policy = make()
+    del policy
+    gc.collect()
+    assert llm.made[0].calls == ["shutdown"]
+    make()
+    assert llm.made[0].calls == ["shutdown"], "not a second time, which would end the new one's groups"
+
+
+def test_the_engine_is_told_the_model_s_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = install(monkeypatch)
+    policy = make(architecture="qwen3")
+    assert policy._model.config.architectures is None, "vLLM would take such a model for one without a head"
+    assert llm.made[0].settings["hf_overrides"] == {"architectures": ["Qwen3ForCausalLM"]}
 
 
 def test_without_vllm_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,6 +43,16 @@ def test_mistakes_name_the_key(engine: object, agent: dict[str, Any], message: s
         validated(recipe(engine, **agent), "")
 
 
+def test_one_process_has_one_vllm() -> None:
+    settings = recipe("vllm")
+    settings["agents"].append(settings["agents"][0] | {"name": "b"})
+    with pytest.raises(RecipeError, match=r"agents.1.engine: expected builtin.*runtime: ray every agent"):
+        validated(settings, "")
+    assert all(agent.engine for agent in validated(settings | {"runtime": "ray"}, "").agents)
+    settings["agents"][1]["engine"] = "builtin"
+    validated(settings, "")
+
+
 def test_the_doctor_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hacrl.doctor.examination.importlib.util.find_spec", lambda name: None)
     errors = {problem.key: problem.message for problem in examine(validated(recipe("vllm"), "")).errors}

@@ -1,0 +1,42 @@
+"""What the tests of the real vLLM share."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+
+import torch
+from transformers import AutoModelForCausalLM, PreTrainedModel
+
+from hacrl.agents.policy import Policy
+from hacrl.agents.settings import Optimisation, Sampling, VllmSettings
+from hacrl.types import Rollout
+from helpers_agents import CONFIGS, tiny_tokenizer
+
+BOUND = 1e-4
+"""Largest difference of one token's log-prob in fp32; docs/vllm.md has what was measured."""
+GREEDY = Sampling(max_new_tokens=40, greedy=True)
+SMALL_CACHE = VllmSettings(cache_gigabytes=0.05, max_rows=64)
+
+
+def network(architecture: str) -> PreTrainedModel:
+    """As small as vLLM's attention on CPU allows: 32 numbers per head."""
+    config = copy.deepcopy(CONFIGS[architecture])
+    config.hidden_size, config.head_dim = 128, 32
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+    return model
+
+
+def agent(architecture: str, engine: VllmSettings | None = None) -> Policy:
+    """Named ada; the same weights with every engine."""
+    optimisation = Optimisation(learning_rate=1e-2)
+    return Policy("ada", network(architecture), tiny_tokenizer(), optimisation=optimisation, engine=engine)
+
+
+def largest_difference(rollouts: Sequence[Rollout]) -> float:
+    """Of one token's log-prob, between the engine and the trained model."""
+    return max(rollout.engine.difference for rollout in rollouts if rollout.engine)
