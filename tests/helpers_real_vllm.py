@@ -9,7 +9,7 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import Optimisation, Sampling, VllmSettings
+from hacrl.agents.settings import LoraSettings, Optimisation, Sampling, VllmSettings
 from hacrl.types import Rollout
 from helpers_agents import CONFIGS, tiny_tokenizer
 
@@ -31,10 +31,11 @@ def network(architecture: str) -> PreTrainedModel:
     return model
 
 
-def agent(architecture: str, engine: VllmSettings | None = None) -> Policy:
+def agent(architecture: str, engine: VllmSettings | None = None, lora: LoraSettings | None = None) -> Policy:
     """Named ada; the same weights with every engine."""
     optimisation = Optimisation(learning_rate=1e-2)
-    return Policy("ada", network(architecture), tiny_tokenizer(), optimisation=optimisation, engine=engine)
+    model = network(architecture)
+    return Policy("ada", model, tiny_tokenizer(), optimisation=optimisation, lora=lora, engine=engine)
 
 
 def largest_difference(rollouts: Sequence[Rollout]) -> float:
