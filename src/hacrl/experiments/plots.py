@@ -16,22 +16,29 @@ INK, FAINT = "#333333", "#d5d5d5"
 Points = Sequence[tuple[float, float]]
 
 
+ACROSS = 6
+"""Panels side by side: more would be too small to read on a page."""
+
+
 def forest(panels: Mapping[str, Mapping[str, Difference | None]], against: str) -> str:
     """Differences with their intervals: a panel per setting, a row per method; None leaves a row empty."""
     methods = list(dict.fromkeys(method for rows in panels.values() for method in rows))
     found = [row for rows in panels.values() for row in rows.values() if row]
     widest = max([0.01, *(abs(end) for row in found for end in (row.interval.low, row.interval.high))])
     reach = min(1.0, widest)  # no accuracy differs by more
-    left, top, width, line = 190, 56, 130, 18
-    height = top + line * len(methods) + 34
+    left, width, line = 190, 130, 18
+    shelf = line * len(methods) + 56
     parts = [_text(12, 20, f"Difference to {against}; bars are corrected 95% intervals", size=13)]
-    for row, method in enumerate(methods):
-        parts.append(_text(left - 10, top + line * (row + 0.5) + 4, method, anchor="end"))
-    for column, (setting, rows) in enumerate(panels.items()):
+    for number, (setting, rows) in enumerate(panels.items()):
+        column, top = number % ACROSS, 56 + number // ACROSS * shelf
         x0 = left + column * (width + 14)
         parts.append(_text(x0 + width / 2, top - 10, setting, anchor="middle", weight="bold"))
         parts += _panel(rows, methods, (x0, top, width, line), reach)
-    return _sheet(left + len(panels) * (width + 14) + 10, height, parts)
+        if column == 0:
+            for row, method in enumerate(methods):
+                parts.append(_text(left - 10, top + line * (row + 0.5) + 4, method, anchor="end"))
+    across, shelves = min(ACROSS, len(panels)), -(-len(panels) // ACROSS)
+    return _sheet(left + across * (width + 14) + 10, 34 + shelves * shelf, parts)
 
 
 def _panel(
