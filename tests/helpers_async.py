@@ -16,6 +16,7 @@ import hacrl.training.team
 from hacrl.agents.policy import Policy
 from hacrl.runtime import AgentLost, LocalRuntime
 from helpers_train import make_agent, metrics, outcome, recipe, run
+from helpers_train_kills import fork
 
 T = TypeVar("T")
 
@@ -58,11 +59,11 @@ def main(folder: Path) -> None:
     """The same run three times: synchronous, killed in its third step, and that one resumed."""
     agents = {name: make_agent(folder / name, seed) for seed, name in enumerate(("ada", "eve"))}
     settings = recipe(agents, steps=5, evaluation={"prompts": 3, "before": False})
-    assert _fork(lambda: run(settings, folder / "whole")) == 0
+    assert fork(lambda: run(settings, folder / "whole")) == 0
     hacrl.training.team.make_runtime = lambda recipe: Threads()
     changed = asynchronous(settings, every=2, max_staleness=0)
-    assert _fork(lambda: _die(lambda: run(changed, folder / "run"), draws=6)) == -signal.SIGKILL
-    assert _fork(lambda: run(changed, folder / "run", resume=True)) == 0
+    assert fork(lambda: _die(lambda: run(changed, folder / "run"), draws=6)) == -signal.SIGKILL
+    assert fork(lambda: run(changed, folder / "run", resume=True)) == 0
 
 
 def _die(task: Callable[[], Any], draws: int) -> None:
@@ -76,18 +77,6 @@ def _die(task: Callable[[], Any], draws: int) -> None:
 
     Policy.sample = sample
     task()
-
-
-def _fork(task: Callable[[], Any]) -> int:
-    child = os.fork()
-    if child == 0:
-        try:
-            task()
-            os._exit(0)
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-            os._exit(1)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 if __name__ == "__main__":

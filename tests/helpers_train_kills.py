@@ -32,18 +32,17 @@ def main(folder: Path, kills: int) -> None:
     agents = {"ada": make_agent(folder / "ada", 1), "eve": make_agent(folder / "eve", 3, cut="digit-pairs")}
     settings = recipe(agents, steps=3, evaluation={"prompts": 3, "every": 2})
     total = folder / "total"
-    assert _fork(lambda: _count(lambda: run(settings, folder / "whole"), total)) == 0
+    assert fork(lambda: _count(lambda: run(settings, folder / "whole"), total)) == 0
     moments = random.Random(0).sample(range(1, int(total.read_text()) + 1), kills)
     for moment in moments:
         victim = folder / f"killed-{moment:04d}"
-        assert _fork(lambda m=moment, v=victim: _die_at(m, lambda: run(settings, v))) == -signal.SIGKILL
+        assert fork(lambda m=moment, v=victim: _die_at(m, lambda: run(settings, v))) == -signal.SIGKILL
         resume = (victim / "config.json").exists()  # killed before it began: begin again
-        assert _fork(lambda v=victim, r=resume: run(settings, v, resume=r)) == 0, (
-            f"not resumed after {moment}"
-        )
+        assert fork(lambda v=victim, r=resume: run(settings, v, resume=r)) == 0, f"not resumed after {moment}"
 
 
-def _fork(task: Callable[[], Any]) -> int:
+def fork(task: Callable[[], Any]) -> int:
+    """The exit code of a process that does the task; below 0: the signal that killed it."""
     child = os.fork()
     if child == 0:
         try:

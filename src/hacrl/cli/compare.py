@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hacrl.cli.options import ClusterAddress, Jobs, RunsWhere
+
 
 def compare(
     recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)],
@@ -28,15 +30,9 @@ def compare(
         typer.Option(help="Compare with this method (may be repeated). [default: gspo and gspo_x2]"),
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory of the comparison.")] = Path("runs/comparison"),
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs at the same time. [default: one per core]")
-    ] = None,
-    runtime: Annotated[
-        str, typer.Option(help="Where the runs are: on this machine's cores (local), or on ray.")
-    ] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="host:port of a running Ray cluster. [default: one on this machine]")
-    ] = None,
+    jobs: Jobs = None,
+    runtime: RunsWhere = "local",
+    address: ClusterAddress = None,
 ) -> None:
     """Train the same agents under several methods, and tell which differences are more than chance.
 

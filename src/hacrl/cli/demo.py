@@ -43,7 +43,7 @@ def demo(
         for name, chosen in {**recipes, TOGETHER: together}.items():
             console.print(f"[bold]{name}[/bold]: the same agents with {chosen.method.name}")
             summaries[name] = train(chosen, out / name)
-        report = write_report(out / TOGETHER, baseline=out / "alone")
+        report = write_report(out / TOGETHER)  # the run alone is found beside it
     console.print(comparison(summaries))
     console.print(f"One seed, {summaries[TOGETHER]['steps']} steps. Run directories: {out}", highlight=False)
     console.print(f"Report: {report}", highlight=False, soft_wrap=True)
@@ -75,12 +75,11 @@ def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def _measures(evaluation: Mapping[str, Any]) -> dict[str, float]:
     """What the table shows of one evaluation."""
-    found = (
-        {} if evaluation["mean_at_k"] is None else {f"mean@{evaluation['samples']}": evaluation["mean_at_k"]}
-    )
-    found["greedy"] = evaluation["greedy"]
-    found |= {f"greedy, {kind}": share for kind, share in evaluation["greedy_by_kind"].items()}
-    return {label: share["mean"] for label, share in found.items()}
+    from hacrl.evaluate import measure_name
+
+    shares = {measure_name(m, evaluation["samples"]): evaluation[m] for m in ("mean_at_k", "greedy")}
+    shares |= {f"greedy, {kind}": share for kind, share in evaluation["greedy_by_kind"].items()}
+    return {label: share["mean"] for label, share in shares.items() if share is not None}
 
 
 def _half_widths(summaries: Mapping[str, Mapping[str, Any]]) -> list[float]:

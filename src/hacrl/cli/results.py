@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hacrl.cli.options import ClusterAddress, Jobs, RunsWhere
+
 
 def results(
     plan: Annotated[Path, typer.Argument(help="The plan, a YAML file.", show_default=False)],
@@ -15,15 +17,9 @@ def results(
     ] = False,
     out: Annotated[Path, typer.Option(help="Directory of the comparisons.")] = Path("runs/results"),
     page: Annotated[Path, typer.Option(help="The page to write.")] = Path("docs/results.md"),
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Runs at the same time. [default: one per core]")
-    ] = None,
-    runtime: Annotated[
-        str, typer.Option(help="Where the runs are: on this machine's cores (local), or on ray.")
-    ] = "local",
-    address: Annotated[
-        str | None, typer.Option(help="host:port of a running Ray cluster. [default: one on this machine]")
-    ] = None,
+    jobs: Jobs = None,
+    runtime: RunsWhere = "local",
+    address: ClusterAddress = None,
 ) -> None:
     """Run every comparison of a plan of experiments and write the page of results.
 
