@@ -27,7 +27,7 @@ def compare(
     first_seed: Annotated[int, typer.Option(min=0, help="The first of the seeds.")] = 0,
     reference: Annotated[
         list[str] | None,
-        typer.Option(help="Compare with this method (may be repeated). [default: gspo and gspo_x2]"),
+        typer.Option(show_default="gspo and gspo_x2", help="Compare with this method (may be repeated)."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory of the comparison.")] = Path("runs/comparison"),
     jobs: Jobs = None,

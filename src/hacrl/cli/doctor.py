@@ -24,7 +24,7 @@ def doctor(
     gpu_gb: Annotated[
         float | None,
         typer.Option(
-            min=1, help="Memory of each GPU of the Ray cluster, in GB. [default: this machine's, or 80]"
+            min=1, show_default="this machine's, or 80", help="Memory of each GPU of the Ray cluster, in GB."
         ),
     ] = None,
 ) -> None:

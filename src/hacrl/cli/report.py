@@ -13,11 +13,11 @@ def report(
     baseline: Annotated[
         Path | None,
         typer.Option(
-            help="A run of the same agents alone to show beside it. "
-            "[default: a gspo run with the same agents, task and seed in the directories around it]"
+            help="A run of the same agents alone to show beside it.",
+            show_default="a gspo run with the same agents, task and seed in the directories around it",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File to write. [default: RUN/report.html]")] = None,
+    out: Annotated[Path | None, typer.Option(show_default="RUN/report.html", help="File to write.")] = None,
 ) -> None:
     """Write a run's report: one HTML file that opens offline, with plots and a browser of responses."""
     from hacrl.cli.errors import user_errors

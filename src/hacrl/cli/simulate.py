@@ -31,7 +31,7 @@ def simulate(
     prompt_tokens: Annotated[float, typer.Option(min=1, help="Mean length of a prompt.")] = 200,
     response_tokens: Annotated[
         float | None,
-        typer.Option(min=1, help="Mean length of a response. [default: sampling.max_new_tokens]"),
+        typer.Option(min=1, show_default="sampling.max_new_tokens", help="Mean length of a response."),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Predict measured steps on this machine instead.")

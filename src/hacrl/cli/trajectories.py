@@ -24,7 +24,7 @@ def trajectories(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, help="At most so many. [default: 20 in the table, all as JSON]")
+        int | None, typer.Option(min=1, show_default="20 in the table, all as JSON", help="At most so many.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:

@@ -15,7 +15,7 @@ def verify(
     verifier: Annotated[str, typer.Option(help="Name of the verifier, for example math.")],
     gold: Annotated[
         str | None,
-        typer.Option(help="Column with the reference answer. [default: the verifier's, mostly answer]"),
+        typer.Option(show_default="the verifier's, mostly answer", help="Column with the reference answer."),
     ] = None,
     response: Annotated[str, typer.Option(help="Column with the answer to score.")] = "response",
     out: Annotated[Path | None, typer.Option(help="Write the rows with `reward` and `cause` here.")] = None,
