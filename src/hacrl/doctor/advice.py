@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from hacrl.config import HacpoSection
@@ -129,7 +129,10 @@ def places(found: Diagnosis) -> list[Place]:
     for agent in found.agents:
         if agent.memory and not agent.gpus:
             by_device[agent.device].append(agent)
-    here = [Place(device, needed_on(agents), memory_of(device)) for device, agents in by_device.items()]
+    needed = {device: needed_on(agents) for device, agents in by_device.items()}
+    if found.recipe.runtime.share_devices:
+        needed = _in_turns(by_device)
+    here = [Place(device, amount, memory_of(device)) for device, amount in needed.items()]
     return here + [
         Place(f"each GPU of {agent.name}", needed_on([agent]), round(min(1.0, agent.gpus) * found.gpu_memory))
         for agent in found.agents
@@ -141,3 +144,15 @@ def needed_on(agents: list[AgentPlan]) -> int:
     """All agents of a device stay in memory; one at a time samples or updates."""
     known = [agent.memory for agent in agents if agent.memory]
     return sum(memory.kept for memory in known) + max((memory.passing for memory in known), default=0)
+
+
+def _in_turns(by_device: Mapping[str, list[AgentPlan]]) -> dict[str, int]:
+    """A GPU has room for one agent at a time, the CPU for all: there they wait and are kept."""
+    needed = {
+        device: max(needed_on([agent]) for agent in agents)
+        for device, agents in by_device.items()
+        if device != "cpu"
+    }
+    kept = sum(agent.memory.kept for agents in by_device.values() for agent in agents if agent.memory)
+    passing = [agent.memory.passing for agent in by_device.get("cpu", ()) if agent.memory]
+    return needed | {"cpu": kept + max(passing, default=0)}

@@ -21,8 +21,8 @@ from hacrl.cli.app import app
 from hacrl.config import LoraSection, parse_recipe
 from hacrl.doctor import examine, warnings_for
 from hacrl.doctor import memory as memory_module
-from hacrl.doctor.advice import needed_on, places
-from hacrl.doctor.examination import AgentPlan
+from hacrl.doctor.advice import Place, needed_on, places
+from hacrl.doctor.examination import AgentPlan, Diagnosis
 from hacrl.doctor.memory import KEPT_PER_LAYER, Memory, estimate, in_units
 from hacrl.doctor.models import ModelFacts, is_elsewhere, look_at
 from helpers_recipes import Wrong, wrong_recipes
@@ -315,6 +315,21 @@ def test_agents_of_a_device_share_only_what_passes():
     memory = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
     plan = AgentPlan("a", "m", FACTS, "cpu", 0, 1, 1e-6, (), 1, 1, 1, 1, (), memory)
     assert needed_on([plan] * 3) == 3 * memory.kept + memory.passing
+
+
+def test_agents_that_take_turns_wait_in_the_memory_of_the_cpu(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hacrl.doctor.advice.memory_of", {"cuda": 7, "cpu": 9}.__getitem__)
+    recipe = parse_recipe(recipe_with("m", runtime={"name": "local", "share_devices": True}))
+    small = estimate(recipe, "a", FACTS, "cuda", longest_prompt=6)
+    large = replace(small, weights=10 * small.weights)
+    plans = [
+        AgentPlan(name, "m", FACTS, "cuda", 0, 1, 1e-6, (), 1, 1, 1, 1, (), memory)
+        for name, memory in (("a", small), ("b", large), ("c", small))
+    ]
+    assert places(Diagnosis(recipe, plans)) == [
+        Place("cuda", large.kept + large.passing, 7),
+        Place("cpu", 2 * small.kept + large.kept, 9),
+    ]
 
 
 @pytest.mark.parametrize(
