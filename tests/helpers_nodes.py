@@ -22,6 +22,7 @@ class Nodes:
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the loopback interface only
             "RAY_TMPDIR": str(folder),
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",  # Ray's 15 would let everything else go before the agents
         }
         self._log = folder / "nodes.log"
         with self._log.open("w") as log:

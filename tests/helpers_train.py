@@ -90,6 +90,13 @@ def final_weights(out: Path, name: str) -> dict[str, torch.Tensor]:
     return weights
 
 
+def responses(out: Path) -> list[dict[str, Any]]:
+    """Texts and rewards of all steps, without log-probs."""
+    lines = [line for path in sorted(out.glob("trajectories/*")) for line in path.read_text().splitlines()]
+    kept = ("prompt_id", "sample", "text", "token_ids", "reward")
+    return [{key: value for key, value in json.loads(line).items() if key in kept} for line in lines]
+
+
 def metrics(out: Path) -> list[dict[str, float]]:
     """All lines without what depends on where and how fast they were computed."""
     lines = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]

@@ -18,7 +18,7 @@ import pytest
 from hacrl.runtime import cluster
 from hacrl.runtime.remote import RemoteAgent
 from helpers_nodes import Nodes
-from helpers_train import Silent, make_agent, outcome, recipe, run
+from helpers_train import Silent, final_weights, make_agent, outcome, recipe, responses, run
 
 # Not `importorskip`: Ray has to be imported by hacrl, which sets it up.
 pytestmark = [
@@ -39,7 +39,7 @@ def settings(tmp_path_factory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
-    """A head and two more nodes, which the tests use up; with the token that this process has anyway."""
+    """A head and three more nodes, which the tests use up; with the token that this process has anyway."""
     with cluster._environment(loopback=True):  # as the tests that start a cluster of their own need it
         cluster.import_ray()
     with (
@@ -48,13 +48,13 @@ def nodes() -> Iterator[Nodes]:
     ):
         patch.setenv("RAY_AUTH_TOKEN", cluster._own_token())
         patch.setenv(cluster.LOOPBACK, "0")  # else Ray would not look for the head where it listens
-        started = Nodes(2, cluster._own_token(), Path(folder))
+        started = Nodes(3, cluster._own_token(), Path(folder))
         yield started
         started.close()
 
 
 class NodeKiller:
-    """Removes the node of an agent that is not on the loop's own, when agents are asked the n-th time."""
+    """Removes a node of an agent that is not the loop's own, when agents are asked the n-th time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, nodes: Nodes, moment: int) -> None:
         self.places: set[str] = set()
@@ -65,13 +65,40 @@ class NodeKiller:
         def counted(agent: RemoteAgent, method: str, *arguments: Any) -> Any:
             if agent._facts is not None and agent._crew is not None:
                 self._asked += 1
-                self.places.add(agent._facts.node)
-                if self._asked >= moment and not self.victims and agent._facts.node != agent._node:
+                table = agent._ray.util.placement_group_table(agent._crew._group)
+                places = set(table["bundles_to_node_id"].values())
+                self.places |= places
+                if self._asked >= moment and not self.victims and places - {agent._node}:
                     self.victims.append(agent.name)
-                    nodes.remove(agent._facts.node)
+                    nodes.remove((places - {agent._node}).pop())
             return ask(agent, method, *arguments)
 
         monkeypatch.setattr(RemoteAgent, "_ask", counted)
+
+
+def test_ranks_on_two_nodes_do_the_same_as_local_also_when_one_is_lost(
+    nodes, settings, tmp_path, monkeypatch
+):
+    alone = settings | {
+        "agents": settings["agents"][:1],
+        "method": "gspo",
+        "optimiser": {"learning_rate": 1e-4},
+    }
+    run(alone, tmp_path / "local")
+    spread = [alone["agents"][0] | {"resources": {"ranks": 2, "nodes": 2}}]
+    joined = {"name": "ray", "address": nodes.address, "deadline_seconds": 60}
+    on_two = alone | {"agents": spread, "runtime": joined}
+    run(on_two, tmp_path / "spread")
+    assert responses(tmp_path / "spread") == responses(tmp_path / "local")
+    ours, theirs = (final_weights(tmp_path / out, "ada") for out in ("spread", "local"))
+    assert all((ours[key] - theirs[key]).abs().max() < 1e-5 for key in theirs)
+
+    killer = NodeKiller(monkeypatch, nodes, 6)
+    display = Silent()
+    run(on_two, tmp_path / "disturbed", display=display)
+    assert killer.victims == ["ada"]
+    assert any("started again" in text for text in display.warnings)
+    assert outcome(tmp_path / "disturbed") == outcome(tmp_path / "spread")
 
 
 def test_an_agent_of_a_lost_node_comes_back_on_another_or_is_left_out(nodes, settings, tmp_path, monkeypatch):
@@ -97,6 +124,23 @@ def test_an_agent_of_a_lost_node_comes_back_on_another_or_is_left_out(nodes, set
     }
 
 
+def test_a_wrong_token_is_refused(nodes, settings, tmp_path):
+    joined = settings | {
+        "reward": {"verifier": "numeric"},
+        "runtime": {"name": "ray", "address": nodes.address},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(joined))
+    command = [sys.executable, "-m", "hacrl", "train", str(tmp_path / "recipe.yaml")]
+    wrong = os.environ | {"RAY_AUTH_TOKEN": "0" * 64, cluster.LOOPBACK: "0"}
+    told = subprocess.run(
+        [*command, "--out", str(tmp_path / "run")], env=wrong, capture_output=True, text=True
+    )
+    assert told.returncode == 2
+    assert f"error: cannot use the Ray cluster at {nodes.address}" in told.stderr
+    assert "Its token has to be in" in told.stderr
+    assert "Traceback" not in told.stderr
+
+
 def test_a_run_whose_head_dies_ends_and_can_be_resumed(nodes, settings, tmp_path):
     """In a process of its own: where the run is on the head's machine, Ray may end it without a word."""
     alone = settings | {"agents": settings["agents"][:1], "method": "gspo", "reward": {"verifier": "numeric"}}
@@ -109,7 +153,8 @@ def test_a_run_whose_head_dies_ends_and_can_be_resumed(nodes, settings, tmp_path
         stderr=subprocess.STDOUT,
         text=True,
     )
-    while not (tmp_path / "run" / "metrics.jsonl").exists():
+    checkpoints = tmp_path / "run" / "checkpoints"
+    while not any(checkpoints.glob("step_????????")):
         assert process.poll() is None, process.stdout.read()
         time.sleep(0.05)
     nodes.kill_head()
@@ -117,7 +162,6 @@ def test_a_run_whose_head_dies_ends_and_can_be_resumed(nodes, settings, tmp_path
     assert process.returncode in (1, 2), told
     if process.returncode == 2:
         assert f"error: the Ray cluster at {nodes.address} is lost" in told
-    checkpoints = sorted((tmp_path / "run" / "checkpoints").iterdir())
-    last = int(checkpoints[-1].name.rpartition("_")[2])
+    last = max(int(path.name.rpartition("_")[2]) for path in checkpoints.glob("step_????????"))
     on = endless | {"steps": last + 1, "runtime": "local"}
     assert run(on, tmp_path / "run", resume=True, reward_funcs=None)["steps"] == last + 1

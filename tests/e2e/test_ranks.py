@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from importlib.util import find_spec
@@ -18,7 +17,7 @@ from hacrl.runtime import AgentLost
 from hacrl.runtime.crew import Resources
 from hacrl.runtime.ray_runtime import RayRuntime
 from hacrl.runtime.remote import Conduct
-from helpers_train import final_weights, make_agent, recipe, run
+from helpers_train import final_weights, make_agent, recipe, responses, run
 
 # Not `importorskip`: Ray has to be imported by hacrl, which sets it up.
 pytestmark = [
@@ -35,13 +34,6 @@ def settings(agent: Path, **changes: Any) -> dict[str, Any]:
         "checkpoint": {"every": 1},
     }
     return recipe({"ada": agent}, **small | changes)
-
-
-def responses(out: Path) -> list[dict[str, Any]]:
-    """Texts and rewards of all steps, without log-probs."""
-    lines = [line for path in sorted(out.glob("trajectories/*")) for line in path.read_text().splitlines()]
-    kept = ("prompt_id", "sample", "text", "token_ids", "reward")
-    return [{key: value for key, value in json.loads(line).items() if key in kept} for line in lines]
 
 
 def test_two_ranks_do_the_same_as_local_and_their_checkpoint_is_resumed_by_one(tmp_path):

@@ -99,7 +99,8 @@ def open_cluster(address: str | None, cpus: int, seconds: float) -> Iterator[Any
                 ray.init(**settings)
             except (OSError, RuntimeError, ray.exceptions.RayError) as error:
                 where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
-                raise RuntimeFailure(f"cannot use {where}: {error}") from error
+                fix = "\nIts token has to be in ~/.ray/auth_token or RAY_AUTH_TOKEN here" if address else ""
+                raise RuntimeFailure(f"cannot use {where}: {str(error).strip()}{fix}") from error
         try:
             yield ray
         finally:
