@@ -17,7 +17,6 @@ from hacrl.algorithm import (
     hacpo_loss,
     kl_low_variance,
     own_advantages,
-    peer_weights,
     sequence_ratio,
     window_lower,
     window_shares,
@@ -238,8 +237,10 @@ def test_a_peers_weight_never_exceeds_omega(seed, update, params):
     bound = omega * advantage.abs() * (1 + 1e-12)
     assert (loss.abs() <= bound).all()
     assert (gradient.sum(-1).abs() <= bound).all()
-    # The gradient is the weight of the diagnostics times the plain policy gradient -A.
-    weights = peer_weights(sequence_ratio(logps, mask, source), omega, update, params)
+    # The plain policy gradient -A, weighted by omega * s^(1 + alpha) inside the window and by 0 outside.
+    ratio = sequence_ratio(logps, mask, source)
+    inside = (ratio >= window_lower(update, params)) & (ratio <= 1.0)
+    weights = torch.where(inside, omega * ratio ** (1.0 + params.alpha), 0.0)
     torch.testing.assert_close(gradient.sum(-1), -weights * advantage, rtol=1e-9, atol=1e-12)
 
 

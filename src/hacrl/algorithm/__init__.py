@@ -7,7 +7,6 @@ from hacrl.algorithm.critic import CriticParams, gae, value_loss, whitened
 from hacrl.algorithm.diagnostics import (
     WindowShares,
     effective_sample_size,
-    peer_weights,
     ratio_quantiles,
     window_shares,
 )
@@ -76,7 +75,6 @@ __all__ = [
     "kl_low_variance",
     "likelihood_loss",
     "own_advantages",
-    "peer_weights",
     "ppo_loss",
     "ratio_quantiles",
     "sequence_ratio",

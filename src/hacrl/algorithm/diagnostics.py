@@ -31,13 +31,6 @@ def window_shares(ratio: Tensor, update: int, params: HacpoParams) -> WindowShar
     return WindowShares((len(ratio) - below - above) / count, below / count, above / count)
 
 
-def peer_weights(ratio: Tensor, omega: Tensor, update: int, params: HacpoParams) -> Tensor:
-    """The factor on each response's policy gradient `[s]`: omega * c^(1 + alpha), 0 outside the window."""
-    check_shapes(ratio=(ratio, "s"), omega=(omega, "s"))
-    inside = (ratio >= window_lower(update, params)) & (ratio <= 1.0)
-    return torch.where(inside, omega * ratio ** (1.0 + params.alpha), 0.0)
-
-
 def effective_sample_size(weights: Tensor) -> float:
     """(sum w)^2 / sum w^2 of non-negative weights `[s]`: how many equally weighted samples they are worth."""
     check_shapes(weights=(weights, "s"))

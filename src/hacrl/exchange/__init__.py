@@ -5,7 +5,7 @@ from hacrl.exchange.faults import told
 from hacrl.exchange.lesson import Lesson
 from hacrl.exchange.normalise import LengthNorm
 from hacrl.exchange.pool import Rejection, TrajectoryPool
-from hacrl.exchange.reencode import Learner, LeftOut
+from hacrl.exchange.reencode import Learner, LeftOut, Reencoder
 from hacrl.exchange.store import read_run, read_step, write_step
 from hacrl.exchange.table import Reverify, RewardTable, arrange, hear
 from hacrl.exchange.topology import Topology, TopologyKind, make_topology
@@ -19,6 +19,7 @@ __all__ = [
     "LengthNorm",
     "Lesson",
     "PeerOrder",
+    "Reencoder",
     "Rejection",
     "Reverify",
     "RewardTable",

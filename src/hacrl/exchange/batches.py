@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
@@ -11,9 +11,9 @@ from typing import Literal, get_args
 from hacrl.algorithm.batch import Objective
 from hacrl.exchange.lesson import Lesson
 from hacrl.exchange.normalise import LengthNorm, source_unit
-from hacrl.exchange.reencode import Learner, Reencoder
+from hacrl.exchange.reencode import Reencoder
 from hacrl.exchange.table import RewardTable
-from hacrl.types import MiniBatch, Prompt, TrainingRow, Trajectory
+from hacrl.types import MiniBatch, TrainingRow, Trajectory
 
 PeerOrder = Literal["interleaved", "sequential"]
 """`sequential`: all of one peer's mini-batches, then the next peer's (the paper). `interleaved`: one of each
@@ -47,6 +47,12 @@ class Exercise:
     mini_batches: tuple[MiniBatch, ...]
     scorer: str | None = None
     """The agent that has to score the rows before they are trained on (`Lesson.scorer`)."""
+    passes: int = 1
+
+    @property
+    def updates(self) -> tuple[MiniBatch, ...]:
+        """The mini-batches as they are trained on, in every pass the same."""
+        return self.mini_batches * self.passes
 
 
 @dataclass(frozen=True)
@@ -59,34 +65,33 @@ class LearnerBatch:
 
     @property
     def mini_batches(self) -> tuple[MiniBatch, ...]:
-        """Those of all exercises."""
-        return tuple(mini_batch for exercise in self.exercises for mini_batch in exercise.mini_batches)
+        """Those of all updates."""
+        return tuple(mini_batch for exercise in self.exercises for mini_batch in exercise.updates)
 
 
 def build_batches(
     table: RewardTable,
-    learner: Learner,
-    prompts: Mapping[str, Prompt],
+    tokens: Reencoder,
     lessons: Sequence[Lesson],
     settings: BatchSettings | None = None,
 ) -> LearnerBatch:
-    """The learner's mini-batches, lesson by lesson.
+    """The mini-batches of the learner whose tokens are written, lesson by lesson.
 
     The result depends on the agents' names, not on their places in the list.
     """
     settings = settings or BatchSettings()
-    _check(table, learner, prompts, lessons)
-    tokens = Reencoder(learner, prompts)
+    _check(table, tokens, lessons)
+    learner = tokens.learner.name
     left_out: Counter[str] = Counter()
     exercises = []
     for lesson in lessons:
-        rows = _RowWriter(learner.name, tokens, lesson, settings.length_norm, left_out)
+        rows = _RowWriter(tokens, lesson, settings.length_norm, left_out)
         by_source = {
             source: rows.groups(table.samples[j], j)
             for j, source in sorted(enumerate(table.agents), key=lambda place: place[1])
         }
-        mini_batches = _mini_batches(by_source, learner.name, lesson.updates, table, settings)
-        exercises.append(Exercise(lesson.objective, tuple(mini_batches), lesson.scorer))
+        mini_batches = _mini_batches(by_source, learner, lesson.updates, table, settings)
+        exercises.append(Exercise(lesson.objective, tuple(mini_batches), lesson.scorer, lesson.passes))
     return LearnerBatch(tuple(exercises), left_out)
 
 
@@ -97,10 +102,7 @@ Groups = dict[str, list[TrainingRow]]
 class _RowWriter:
     """Writes the rows of one lesson and counts what the learner cannot use."""
 
-    def __init__(
-        self, name: str, tokens: Reencoder, lesson: Lesson, norm: LengthNorm, left_out: Counter[str]
-    ) -> None:
-        self._name = name
+    def __init__(self, tokens: Reencoder, lesson: Lesson, norm: LengthNorm, left_out: Counter[str]) -> None:
         self._tokens = tokens
         self._mask = lesson.mask.tolist()
         self._advantages = lesson.advantages.tolist()
@@ -125,7 +127,7 @@ class _RowWriter:
         if isinstance(encoded, str):
             self._left_out[encoded] += 1
             return None
-        own = trajectory.source == self._name
+        own = trajectory.source == self._tokens.learner.name
         if own:
             mean_logp, scale = sum(trajectory.token_logps) / len(trajectory.token_logps), 1.0
         else:
@@ -175,7 +177,7 @@ def _mini_batches(
 
 def _split(groups: Sequence[Sequence[TrainingRow]], parts: int) -> list[MiniBatch]:
     """Prompt groups in `parts` runs of nearly equal length; fewer when there are fewer prompts."""
-    bounds = [len(groups) * part // parts for part in range(parts + 1)]
+    bounds = [len(groups) * part // max(1, parts) for part in range(parts + 1)]
     runs = [groups[start:end] for start, end in pairwise(bounds)]
     return [tuple(row for group in run for row in group) for run in runs if run]
 
@@ -193,12 +195,10 @@ def _order(peers: list[list[MiniBatch]], order: PeerOrder, step: int) -> list[Mi
     return ordered
 
 
-def _check(
-    table: RewardTable, learner: Learner, prompts: Mapping[str, Prompt], lessons: Sequence[Lesson]
-) -> None:
-    if learner.name not in table.agents:
-        raise ValueError(f"learner {learner.name!r} is not one of the agents {list(table.agents)}")
-    missing = [prompt_id for prompt_id in table.prompt_ids if prompt_id not in prompts]
+def _check(table: RewardTable, tokens: Reencoder, lessons: Sequence[Lesson]) -> None:
+    if tokens.learner.name not in table.agents:
+        raise ValueError(f"learner {tokens.learner.name!r} is not one of the agents {list(table.agents)}")
+    missing = [prompt_id for prompt_id in table.prompt_ids if prompt_id not in tokens.prompts]
     if missing:
         raise ValueError(f"prompts: the table has answers to {missing[:5]}, which are not given")
     for number, lesson in enumerate(lessons):

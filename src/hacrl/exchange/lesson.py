@@ -23,6 +23,8 @@ class Lesson:
     updates: int | None = None
     """None: every source's prompts in `mini_batches_per_source` updates, own responses first. A number: that
     many updates, each on some of the prompts and everybody's responses to them."""
+    passes: int = 1
+    """Times all of these updates are made, one pass after the other."""
     scorer: str | None = None
     """The agent whose policy before the step the ratio is taken to; None: the one that drew the response.
     It reads the learner's tokens, so that it is the learner itself or has the same tokenizer."""

@@ -30,16 +30,14 @@ class Learner:
     encoder: Encoder
     context_length: int | None = None
     """Most tokens of prompt and response together."""
-    max_response_tokens: int | None = None
-    """Most tokens of a peer's response; own ones were drawn under the learner's own limit."""
 
 
 class Reencoder:
     """Writes one step's trajectories in a learner's tokens, each prompt and each distinct text once."""
 
     def __init__(self, learner: Learner, prompts: Mapping[str, Prompt]) -> None:
-        self._learner = learner
-        self._prompts = prompts
+        self.learner = learner
+        self.prompts = prompts
         self._prompt_tokens: dict[str, Tokens] = {}
         self._text_tokens: dict[str, Tokens | LeftOut] = {}
 
@@ -48,16 +46,16 @@ class Reencoder:
 
         `complete`: a peer's response that ended by itself ends with the learner's EOS.
         """
-        room = self._learner.context_length
+        room = self.learner.context_length
         prompt = self._prompt(trajectory.prompt_id)
         if room is not None and len(prompt) >= room:
             return "prompt_too_long"
         response = self._response(trajectory)
         if isinstance(response, str):
             return response
-        own = trajectory.source == self._learner.name
+        own = trajectory.source == self.learner.name
         if complete and not own and trajectory.finish_reason == "stop":
-            end = self._learner.encoder.eos_id
+            end = self.learner.encoder.eos_id
             response = response if response[-1] == end else (*response, end)
         if room is not None and len(prompt) + len(response) > room:
             return "response_too_long"
@@ -65,7 +63,7 @@ class Reencoder:
 
     def _prompt(self, prompt_id: str) -> Tokens:
         if prompt_id not in self._prompt_tokens:
-            self._prompt_tokens[prompt_id] = self._learner.encoder.encode_prompt(self._prompts[prompt_id])
+            self._prompt_tokens[prompt_id] = self.learner.encoder.encode_prompt(self.prompts[prompt_id])
         return self._prompt_tokens[prompt_id]
 
     def _response(self, trajectory: Trajectory) -> Tokens | LeftOut:
@@ -73,20 +71,18 @@ class Reencoder:
 
         A peer's response that is only EOS becomes the learner's own EOS.
         """
-        if trajectory.source == self._learner.name:
+        if trajectory.source == self.learner.name:
             return trajectory.token_ids
         text = trajectory.text
         if not text and trajectory.finish_reason == "stop" and len(trajectory.token_ids) == 1:
-            return (self._learner.encoder.eos_id,)
+            return (self.learner.encoder.eos_id,)
         if text not in self._text_tokens:
             self._text_tokens[text] = self._reencoded(text)
         return self._text_tokens[text]
 
     def _reencoded(self, text: str) -> Tokens | LeftOut:
-        encoder, limit = self._learner.encoder, self._learner.max_response_tokens
+        encoder = self.learner.encoder
         tokens = encoder.encode_response(text)
         if encoder.decode_response(tokens) != text:
             return "drift"
-        if not tokens:
-            return "empty"
-        return tokens if limit is None or len(tokens) <= limit else "response_too_long"
+        return tokens or "empty"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hacrl.algorithm import GrpoObjective, GspoObjective, Objective, own_advantages
 from hacrl.exchange import Lesson
@@ -20,8 +20,8 @@ class Alone(Method):
     """Passes over a step's answers."""
 
     def lessons(self, view: View) -> list[Lesson]:
-        """The same lesson in every epoch; the ratio stays the one to the policy that drew the answers."""
-        return [own_lesson(view, self.objective)] * self.epochs
+        """The same in every epoch; the ratio stays the one to the policy that drew the answers."""
+        return [replace(own_lesson(view, self.objective), passes=self.epochs)]
 
 
 def own_lesson(view: View, objective: Objective) -> Lesson:

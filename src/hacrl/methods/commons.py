@@ -33,7 +33,7 @@ class Commons(Divided):
         if len(view.table.agents) == 1:
             return [own]
         pool = self.gate.accepted(view, distinct(view.table, view.verified))
-        return [own, *[pool_lesson(view, pool, view.peer_updates)] * self.passes]
+        return [own, pool_lesson(view, pool, view.peer_updates, self.passes)]
 
 
 def commons(

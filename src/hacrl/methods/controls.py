@@ -47,7 +47,7 @@ class OwnPool(Method):
         """Own answers, then the distinct ones among them that were right."""
         own = distinct(view.table, view.own & view.verified)
         updates = view.peer_updates * self.rollout_factor
-        return [own_lesson(view, self.objective), *[pool_lesson(view, own, updates)] * self.passes]
+        return [own_lesson(view, self.objective), pool_lesson(view, own, updates, self.passes)]
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ def distinct(table: RewardTable, chosen: Tensor) -> Tensor:
     return kept
 
 
-def pool_lesson(view: View, pool: Tensor, updates: int) -> Lesson:
+def pool_lesson(view: View, pool: Tensor, updates: int, passes: int = 1) -> Lesson:
     """Imitate the texts of `pool[j, b, i]`: every prompt counts the same, however many texts it has.
 
     -mean over prompts x of 1/|C(x)| * sum over y in C(x) of log pi(y) / c, with c the mean length of the
@@ -39,7 +39,15 @@ def pool_lesson(view: View, pool: Tensor, updates: int) -> Lesson:
     weights = torch.where(
         pool, rows / (max(1, prompts) * texts[None, :, None] * _mean_length(view, pool)), 0.0
     )
-    return Lesson(ImitationObjective(), weights, pool, view.equal_weights, updates=updates, complete=True)
+    return Lesson(
+        ImitationObjective(),
+        weights,
+        pool,
+        view.equal_weights,
+        updates=updates,
+        passes=passes,
+        complete=True,
+    )
 
 
 def _mean_length(view: View, pool: Tensor) -> float:

@@ -21,7 +21,8 @@ class Ppo(Method):
 
     def lessons(self, view: View) -> list[Lesson]:
         """The plain rewards of own answers: the critic makes advantages of them, token by token."""
-        return [Lesson(self.objective, view.table.rewards, view.own, view.equal_weights)] * self.epochs
+        rewards = view.table.rewards
+        return [Lesson(self.objective, rewards, view.own, view.equal_weights, passes=self.epochs)]
 
 
 def ppo(

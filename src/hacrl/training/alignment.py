@@ -33,7 +33,7 @@ def numbered_updates(batch: LearnerBatch) -> Iterator[tuple[int, Objective, Mini
     updates = [
         (exercise.objective, mini_batch)
         for exercise in batch.exercises
-        for mini_batch in exercise.mini_batches
+        for mini_batch in exercise.updates
         if mini_batch
     ]
     for number, (objective, mini_batch) in enumerate(updates):

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from hacrl.agents.agent import Agent
-from hacrl.exchange import RewardTable
-from hacrl.exchange.reencode import Reencoder
+from hacrl.exchange import Reencoder, RewardTable
 
 
 def likelihood(learner: Agent, tokens: Reencoder, table: RewardTable, chosen: Tensor) -> Tensor:

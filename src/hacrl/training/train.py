@@ -16,6 +16,7 @@ from hacrl.agents.learner import UpdateReport
 from hacrl.exchange import (
     Exercise,
     LearnerBatch,
+    Reencoder,
     RewardTable,
     TrajectoryPool,
     arrange,
@@ -23,7 +24,6 @@ from hacrl.exchange import (
     hear,
     told,
 )
-from hacrl.exchange.reencode import Reencoder
 from hacrl.methods import View
 from hacrl.runtime import Traffic
 from hacrl.training.alignment import cosines, gradients_by_part
@@ -189,8 +189,7 @@ def unscored(
 
     The answers of `taught` sources are compared with the others, but were trained on before.
     """
-    by_id = {prompt.id: prompt for prompt in prompts}
-    tokens = Reencoder(member.learner, by_id)
+    tokens = Reencoder(member.learner, {prompt.id: prompt for prompt in prompts})
     view = View(
         member.name,
         table,
@@ -202,7 +201,7 @@ def unscored(
     )
     new = torch.tensor([name not in taught for name in table.agents])[:, None, None]
     lessons = [replace(lesson, mask=lesson.mask & new) for lesson in team.method.lessons(view)]
-    batch = build_batches(table, member.learner, by_id, lessons, team.batch_settings)
+    batch = build_batches(table, tokens, lessons, team.batch_settings)
     return corrected(batch, record.engine_checks[member.name])
 
 
@@ -267,7 +266,7 @@ def update(member: Member, record: StepRecord) -> list[UpdateReport]:
     with record.timed(f"update/{member.name}"):
         try:
             for exercise in record.batches[member.name].exercises:
-                for mini_batch in exercise.mini_batches:
+                for mini_batch in exercise.updates:
                     reports += member.policy.update([mini_batch], exercise.objective, done=len(reports))
         except NonFiniteLoss as error:
             record.failures[member.name] = str(error)

@@ -11,7 +11,7 @@ from hacrl.agents.rendering import Rendering
 from hacrl.algorithm import GspoObjective
 from hacrl.exchange.batches import BatchSettings, LearnerBatch, build_batches
 from hacrl.exchange.lesson import Lesson
-from hacrl.exchange.reencode import Learner
+from hacrl.exchange.reencode import Learner, Reencoder
 from hacrl.exchange.table import arrange
 from hacrl.types import Prompt, Trajectory
 from helpers_exchange import char_level, trajectory
@@ -43,7 +43,7 @@ def batch_for(
     advantages = 100 * j[:, None, None] + 10 * b[:, None] + i
     learner = learner or Learner(name, ENCODER)
     lesson = Lesson(GspoObjective(), advantages, table.mask, torch.arange(len(agents)) + 1.5, **how)
-    return build_batches(table, learner, PROMPTS, [lesson], settings)
+    return build_batches(table, Reencoder(learner, PROMPTS), [lesson], settings)
 
 
 def sources(batch: LearnerBatch) -> str:
@@ -137,11 +137,11 @@ def test_masked_samples_never_become_rows_and_the_others_keep_their_advantage() 
 
 
 def test_what_does_not_fit_is_left_out_and_counted() -> None:
-    learner = Learner("a", ENCODER, max_response_tokens=3)
+    learner = Learner("a", ENCODER, context_length=9)
     step = [
-        trajectory("a", "p0", 0, text="own, and longer than three"),
-        trajectory("b", "p0", 0, text="123"),
-        trajectory("b", "p0", 1, text="1234"),
+        trajectory("a", "p0", 0, text="own"),
+        trajectory("b", "p0", 0, text="1234"),
+        trajectory("b", "p0", 1, text="12345"),
         trajectory("b", "p0", 2, text="π"),
         trajectory("b", "p1", 0, text="", finish_reason="length"),
     ]
@@ -154,21 +154,30 @@ def test_what_does_not_fit_is_left_out_and_counted() -> None:
     assert nothing.left_out == {"prompt_too_long": 5}
 
 
+def test_every_pass_makes_the_same_updates_and_counts_what_is_left_out_once() -> None:
+    step = [*full_step("ab"), trajectory("b", "p0", 2, text="π")]
+    once, often = (batch_for("a", step, "ab", updates=2, passes=passes) for passes in (1, 3))
+    assert len(once.mini_batches) == 2
+    assert often.mini_batches == once.mini_batches * 3
+    assert often.left_out == once.left_out == {"drift": 1}
+    assert batch_for("a", step, "ab", updates=0).mini_batches == ()
+
+
 def test_errors_name_the_argument() -> None:
     table = arrange(1, [trajectory()], ["a"], ["p0"])
     fine = Lesson(GspoObjective(), torch.zeros(1, 1, 1), table.mask, torch.ones(1))
-    learner = Learner("a", ENCODER)
+    tokens = Reencoder(Learner("a", ENCODER), PROMPTS)
     with pytest.raises(ValueError, match=r"learner 'x' is not one of the agents \['a'\]"):
-        build_batches(table, Learner("x", ENCODER), PROMPTS, [fine])
+        build_batches(table, Reencoder(Learner("x", ENCODER), PROMPTS), [fine])
     with pytest.raises(ValueError, match=r"prompts: the table has answers to \['p0'\]"):
-        build_batches(table, learner, {}, [fine])
+        build_batches(table, Reencoder(Learner("a", ENCODER), {}), [fine])
     with pytest.raises(ValueError, match=r"lesson 1, advantages\[j, b, i\]: expected shape \(1, 1, 1\), got"):
-        build_batches(table, learner, PROMPTS, [fine, replace(fine, advantages=torch.zeros(1, 1))])
+        build_batches(table, tokens, [fine, replace(fine, advantages=torch.zeros(1, 1))])
     with pytest.raises(ValueError, match=r"coefficients\[j\]: expected shape \(1,\), got \(1, 1\)"):
-        build_batches(table, learner, PROMPTS, [replace(fine, coefficients=torch.ones(1, 1))])
+        build_batches(table, tokens, [replace(fine, coefficients=torch.ones(1, 1))])
     unscored = arrange(1, [trajectory(reward=None)], ["a"], ["p0"])
     with pytest.raises(ValueError, match="lesson 0, mask: takes responses that do not exist or have no rew"):
-        build_batches(unscored, learner, PROMPTS, [fine])
+        build_batches(unscored, tokens, [fine])
     for wrong in ({"length_norm": "x"}, {"peer_order": "x"}, {"mini_batches_per_source": 0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}: expected"):
             BatchSettings(**wrong)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ def response_ids(response: Trajectory, name: str = "char-level", **limits: int) 
 
 def test_own_responses_keep_their_tokens_whatever_their_text() -> None:
     own = trajectory("me", text="日本", token_ids=(901, 902, 903), token_logps=(-1.0, -1.0, -1.0))
-    assert response_ids(own, max_response_tokens=1) == (901, 902, 903)
+    assert response_ids(own) == (901, 902, 903)
 
 
 @pytest.mark.parametrize("text", [text for text in HARD_TEXTS if text])
@@ -85,8 +85,6 @@ def test_a_text_the_learner_cannot_write_is_drift() -> None:
 @pytest.mark.parametrize(
     ("limits", "outcome"),
     [
-        ({"max_response_tokens": 4}, 4),
-        ({"max_response_tokens": 3}, "response_too_long"),
         ({"context_length": 9}, 4),
         ({"context_length": 8}, "response_too_long"),
         ({"context_length": 6}, "response_too_long"),

@@ -29,13 +29,13 @@ def test_everybodys_distinct_verified_texts_are_learned_by_all():
     assert own.advantages.equal(alone.advantages)
     expected = [("a", "p0", "+7"), ("a", "p0", "7"), ("b", "p1", "5")]
     assert texts(seen, pooled.mask) == expected
-    assert texts(view("b"), commons().lessons(view("b"))[2].mask) == expected
+    assert texts(view("b"), commons().lessons(view("b"))[1].mask) == expected
     weights = pooled.advantages[pooled.mask]
     # Three texts of 2, 3 and 2 tokens for two prompts: p0's two texts share what p1's one has.
     per_token = 3 / 2 / (7 / 3)
     torch.testing.assert_close(weights, torch.tensor([0.5, 0.5, 1.0], dtype=torch.float64) * per_token)
     assert pooled.objective == ImitationObjective()
-    assert (pooled.updates, pooled.complete) == (2, True)
+    assert (pooled.updates, pooled.passes, pooled.complete) == (2, 1, True)
 
 
 def test_without_peers_it_is_gspo_and_with_silent_peers_the_own_pool():
@@ -46,9 +46,8 @@ def test_without_peers_it_is_gspo_and_with_silent_peers_the_own_pool():
     assert lesson.advantages.equal(plain.advantages)
     wrong = {"p0": [("9", 0.0)] * 4, "p1": [("9", 0.0)] * 4}
     seen = view("a", answers={"a": ANSWERS["a"], "b": wrong})
-    _, *pooled = commons().lessons(seen)
-    _, *control = pool().lessons(seen)
-    assert len(pooled) == len(control) == 4
-    pooled, control = pooled[0], control[0]
+    _, pooled = commons().lessons(seen)
+    _, control = pool().lessons(seen)
+    assert pooled.passes == control.passes == 4
     assert pooled.mask.equal(control.mask)
     assert pooled.advantages.equal(control.advantages)

@@ -38,6 +38,7 @@ def test_the_own_pool_holds_each_text_once_and_every_prompt_counts_the_same():
     assert not pooled.advantages[~pooled.mask].any()
     assert pooled.objective == ImitationObjective()
     assert pooled.complete
+    assert pool().lessons(seen)[1].passes == 4
     assert pool_x2().lessons(seen)[1].updates == 4
 
 

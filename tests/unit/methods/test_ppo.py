@@ -22,8 +22,8 @@ def test_settings_of_a_recipe_reach_objective_and_critic():
     recipe = parse_recipe({**VALID, "method": settings, "exchange": {}})
     method = make_method(recipe.method, agents=2)
     assert method.critic == CriticParams(0.9, 0.95, 0.2, 1e-4)
-    first, second = method.lessons(view())
-    assert first is second
-    assert first.objective == PpoObjective(0.2, 0.3)
+    (lesson,) = method.lessons(view())
+    assert lesson.passes == 2
+    assert lesson.objective == PpoObjective(0.2, 0.3)
     assert recipe.updates_per_step(recipe.agents[0].name) == 2 * recipe.updates.mini_batches
     assert not any(recipe.topology().values())

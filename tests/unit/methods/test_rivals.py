@@ -11,7 +11,7 @@ from hacrl.agents.learner import source_data
 from hacrl.agents.rendering import Rendering
 from hacrl.config import parse_recipe
 from hacrl.config.method import METHODS
-from hacrl.exchange import Learner, build_batches
+from hacrl.exchange import Learner, Reencoder, build_batches
 from hacrl.types import Prompt
 from helpers_exchange import char_level
 from helpers_methods import ANSWERS, view
@@ -22,8 +22,8 @@ THREE = {**ANSWERS, "c": {"p0": [("x", 0.0)] * 4, "p1": [("5", 1.0), ("05", 1.0)
 
 
 def batch(name, seen):
-    learner = Learner(seen.learner, Rendering(char_level()))
-    return build_batches(seen.table, learner, PROMPTS, getattr(methods, name)().lessons(seen))
+    tokens = Reencoder(Learner(seen.learner, Rendering(char_level())), PROMPTS)
+    return build_batches(seen.table, tokens, getattr(methods, name)().lessons(seen))
 
 
 def losses(found):
