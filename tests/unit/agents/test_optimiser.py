@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 from transformers import get_scheduler
 
@@ -53,3 +58,45 @@ def test_half_precision_weights_do_not_lose_small_steps() -> None:
         optimiser.step(optimiser.gradient_norm())
     assert weight.dtype == torch.bfloat16
     assert weight.tolist() == pytest.approx([0.98] * 3, abs=0.004)
+
+
+def farthest(gradients: Sequence[float], betas: tuple[float, float]) -> float:
+    """The longest way of a weight in one of the updates, in learning rates."""
+    weight = nn.Parameter(torch.zeros(1))
+    optimiser = Optimiser({"w": weight}, Optimisation(learning_rate=1.0, betas=betas, weight_decay=0.0))
+    ways = []
+    for gradient in gradients:
+        before = weight.item()
+        weight.grad = torch.tensor([gradient])
+        optimiser.step(optimiser.gradient_norm())
+        ways.append(abs(weight.item() - before))
+    return max(ways)
+
+
+def bound(betas: tuple[float, float]) -> float:
+    """What docs/methods.md says of it."""
+    beta1, beta2 = betas
+    return (1 - beta1) / math.sqrt((1 - beta2) * (1 - beta1**2 / beta2))
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    signs=st.lists(st.sampled_from([-1.0, 1.0]), min_size=1, max_size=40),
+    growth=st.floats(0.5, 1.5),
+    betas=st.sampled_from([(0.9, 0.98), (0.9, 0.999), (0.5, 0.9)]),
+)
+def test_no_gradients_move_a_weight_further_than_the_bound(
+    signs: list[float], growth: float, betas: tuple[float, float]
+) -> None:
+    largest = max(1.0, growth ** len(signs))
+    gradients = [sign * growth**i / largest for i, sign in enumerate(signs)]
+    assert farthest(gradients, betas) <= bound(betas) * (1 + 1e-4)
+
+
+def test_the_bound_is_the_least_one() -> None:
+    """Reached by gradients that grow as fast as the second moment forgets slower than the first."""
+    for betas in ((0.9, 0.98), (0.9, 0.95)):
+        worst = [0.0] * 300 + [(betas[0] / betas[1]) ** i for i in reversed(range(150))]
+        assert farthest(worst, betas) > 0.99 * bound(betas)
+    assert bound((0.9, 0.98)) == pytest.approx(1.70, abs=0.005)
+    assert bound((0.9, 0.999)) == pytest.approx(7.27, abs=0.005)
