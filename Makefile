@@ -32,10 +32,11 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 -m "not slow" -q
 
-# All experiments, hours on two cores; writes docs/results.md and docs/ablations.md. Stop it and go on as you like.
+# All experiments, hours on two cores; writes docs/results.md, docs/ablations.md and docs/commons.md. Stop it and go on as you like.
 results: $(VENV)/.runtime
 	$(BIN)/hacrl results recipes/experiments/claims.yaml
 	$(BIN)/hacrl results recipes/experiments/plan.yaml --out runs/ablations --page docs/ablations.md
+	$(BIN)/hacrl results recipes/experiments/commons.yaml --out runs/commons --page docs/commons.md
 
 # The documentation as a web site in site/; a broken link is an error.
 docs: $(VENV)/.dev

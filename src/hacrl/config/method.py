@@ -77,7 +77,7 @@ class CommonsSection(MethodSection):
     """`commons`."""
     passes: Count = 4
     """Times a step's verified answers are imitated."""
-    margin: Share = 0.3
+    margin: Annotated[float, Field(ge=-1, le=1)] = 0.3
     """Lead in the share of right answers to a kind of prompt, from which on all of a peer's are imitated."""
     familiar: Share = 0.05
     """Else those that are no less likely than this share of the learner's own right answers to the kind."""

@@ -211,7 +211,7 @@ def test_any_value_anywhere_gives_a_recipe_or_a_recipe_error(path: str, value: o
         assert Recipe.model_validate(recipe.resolved()) == recipe
 
 
-PLANS = ("plan.yaml", "claims.yaml", "tuned.yaml")
+PLANS = ("plan.yaml", "claims.yaml", "commons.yaml", "tuned.yaml")
 RECIPES = [path for path in (ROOT / "recipes").rglob("*.yaml") if path.name not in PLANS]
 
 

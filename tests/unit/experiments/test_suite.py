@@ -84,12 +84,14 @@ def test_a_missing_key_is_named(tmp_path):
 EXPERIMENTS = ROOT / "recipes" / "experiments"
 
 
-@pytest.mark.parametrize("name", ["plan.yaml", "claims.yaml"])
-def test_the_plans_of_the_repository_are_valid(name: str):
+@pytest.mark.parametrize(
+    ("name", "ours"), [("plan.yaml", "hacpo"), ("claims.yaml", "hacpo"), ("commons.yaml", "commons")]
+)
+def test_the_plans_of_the_repository_are_valid(name: str, ours: str):
     found = load_suite(EXPERIMENTS / name)
     assert len(found.file.seeds) >= 5
     for setting in found.file.settings:
-        assert {"gspo", "hacpo"} <= set(found.plan(setting, Path()).recipes)
+        assert {"gspo", ours} <= set(found.plan(setting, Path()).recipes)
 
 
 def test_claims_are_made_on_seeds_and_prompts_of_their_own():
