@@ -23,6 +23,7 @@ def view(
     agents: str = "ab",
     answers: dict[str, dict[str, list[tuple[str, float]]]] = ANSWERS,
     kinds: Sequence[str] = (),
+    prompts: Sequence[str] = ("p0", "p1"),
     likely: Mapping[str, float] | None = None,
 ) -> View:
     """What the learner knows; agent b is twice as good as a, whatever the answers say.
@@ -36,7 +37,7 @@ def view(
         for i, (text, reward) in enumerate(given)
     ]
     worth = torch.tensor([{"a": 1.0, "b": 2.0}.get(agent, 1.0) for agent in agents], dtype=torch.float64)
-    table = arrange(1, step, list(agents), ["p0", "p1"])
+    table = arrange(1, step, list(agents), prompts)
 
     def likelihood(chosen: torch.Tensor) -> torch.Tensor:
         found = torch.full(chosen.shape, math.nan, dtype=torch.float64)

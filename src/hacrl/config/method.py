@@ -83,8 +83,8 @@ class CommonsSection(MethodSection):
     """Else those that are no less likely than this share of the learner's own right answers to the kind."""
 
     def updates(self, mini_batches: int, agents: int, peers: int) -> int:
-        """Own answers, then every pass over the pool."""
-        return mini_batches * (1 + peers * self.passes)
+        """Own answers, then every pass over the pool; as many for a pool of few peers."""
+        return mini_batches * (1 + (agents - 1) * self.passes)
 
 
 class NaiveSection(MethodSection):

@@ -30,8 +30,16 @@ from hacrl.config.sections import (
     not_empty,
 )
 
-LATE_PEERS = ("hacpo", "hacpo_muted", "naive", "ftis")
-"""Methods that train on each peer's responses in updates of their own: these may be made in a later step."""
+ALL_AT_ONCE = {
+    "xgrpo": "compares own responses with all peers' rewards",
+    "sgt": "has peers' responses in the same updates as own ones",
+    "luffy": "has peers' responses in the same updates as own ones",
+    "graft": "puts peers' responses in the place of own ones",
+    "sapo": "draws among all peers' responses",
+    "opd": "lets the strongest agent judge, as it was before the step",
+}
+"""Methods whose peers cannot be late, and why. All others train on peers' responses in updates of their own,
+which may be made in a later step."""
 
 
 class Recipe(Section):
@@ -147,14 +155,21 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _asynchronous(recipe: Recipe) -> Iterator[Problem]:
-    """A peer's late responses are trained on alone: a method must not mix them with the learner's own."""
+    """Not every method can hear of peers later, and what it hears needs an update of its own."""
     if recipe.exchange.asynchronous is None:
         return
-    if recipe.method.shares and recipe.method.name not in LATE_PEERS:
+    method = recipe.method.name
+    if method in ALL_AT_ONCE:
         yield Problem(
             "exchange.asynchronous",
-            f"method {recipe.method.name} needs its peers' responses together with the learner's own, they "
-            f"cannot come later: use {', '.join(LATE_PEERS)} or a method that shares nothing",
+            f"method {method} {ALL_AT_ONCE[method]}: its peers cannot be late; use commons, hacpo, naive, "
+            "ftis, sft_strongest or a method that shares nothing",
+        )
+    if method == "commons" and recipe.updates.mini_batches < 2 and len(recipe.agents) > 1:
+        yield Problem(
+            "updates.mini_batches",
+            "expected at least 2 with method commons and exchange.asynchronous, got 1: what is imitated "
+            "comes in parts, and each needs an update",
         )
     if recipe.checkpoint.every == 1:
         yield Problem(

@@ -35,6 +35,11 @@ class View:
     likelihood: Callable[[Tensor], Tensor] = _unknown
     """Of the answers in a mask [j, b, i], the learner's mean log-prob per token before the step; NaN
     elsewhere and where it cannot read them. Peers' answers cost the learner a forward pass."""
+    taught: frozenset[str] = frozenset()
+    """Agents whose answers the learner has learned from already, when it did not wait for all of them: these
+    are compared with the others, but not learned again."""
+    awaited: frozenset[str] = frozenset()
+    """Agents whose answers it will hear later."""
 
     @property
     def k(self) -> int:
@@ -59,6 +64,11 @@ class View:
         return self.table.mask & (self.table.rewards >= self.reward_max)
 
     @property
+    def new(self) -> Tensor:
+        """[j, 1, 1] bool: the agents whose answers are learned from now; everybody's if nobody is late."""
+        return torch.tensor([agent not in self.taught for agent in self.table.agents])[:, None, None]
+
+    @property
     def equal_weights(self) -> Tensor:
         """[j] ones."""
         return torch.ones(len(self.table.agents), dtype=self.table.rewards.dtype)
@@ -67,6 +77,18 @@ class View:
     def peer_updates(self) -> int:
         """Updates a sharing method makes on peers' answers: controls make as many without peers."""
         return self.mini_batches * (len(self.table.agents) - 1)
+
+    def due(self, updates: int) -> int:
+        """Of so many updates on everybody's answers those on the new ones, an equal share for every agent.
+
+        Over all times at which the learner hears of the step they add up to `updates`.
+        """
+        present = {
+            agent for agent, groups in zip(self.table.agents, self.table.samples, strict=True) if any(groups)
+        }
+        heard = present | self.taught
+        everybody = max(1, len(heard | self.awaited))
+        return updates * len(heard) // everybody - updates * len(self.taught) // everybody
 
 
 class Method(ABC):

@@ -40,7 +40,14 @@ def one_each(view: View, candidates: Tensor) -> Tensor:
 
 
 def strongest(view: View) -> int:
-    """The place of the most capable agent the learner hears, itself included; of equals the first by name."""
-    heard = [j for j in range(len(view.table.agents)) if j == view.k or view.table.mask[j].any()]
+    """The place of the most capable agent the learner hears, itself included; of equals the first by name.
+
+    One that will be heard later counts: nobody takes its place until then.
+    """
+    heard = [
+        j
+        for j, agent in enumerate(view.table.agents)
+        if j == view.k or agent in view.awaited or view.table.mask[j].any()
+    ]
     beaten = {j: sum(bool(view.omega[j, other] > 1) for other in heard) for j in heard}
     return min(heard, key=lambda j: (-beaten[j], view.table.agents[j]))

@@ -28,12 +28,15 @@ class Commons(Divided):
     reverifies: bool = True
 
     def lessons(self, view: View) -> list[Lesson]:
-        """Own answers, then the pool; an agent without peers has GSPO alone."""
+        """Own answers, then the pool; an agent without peers has GSPO alone.
+
+        Answers that come later are a pool of their own, with their share of the updates.
+        """
         own = own_lesson(view, self.objective)
         if len(view.table.agents) == 1:
             return [own]
-        pool = self.gate.accepted(view, distinct(view.table, view.verified))
-        return [own, pool_lesson(view, pool, view.peer_updates, self.passes)]
+        pool = self.gate.accepted(view, distinct(view.table, view.verified)) & view.new
+        return [own, pool_lesson(view, pool, view.due(view.peer_updates), self.passes)]
 
 
 def commons(

@@ -26,9 +26,9 @@ class Gate:
     """An answer is familiar if the learner finds it no less likely than this share of its own right ones."""
 
     def accepted(self, view: View, pool: Tensor) -> Tensor:
-        """[j, b, i]: of the verified answers in `pool`, the learner's own and those it takes from peers."""
+        """[j, b, i]: of the verified answers in `pool`, its own and the new ones it takes from peers."""
         own = pool & view.own
-        heard = pool & ~own
+        heard = pool & ~own & view.new
         better = heard & (leads(view) >= self.margin)[:, :, None]
         return own | better | (heard & ~better & self._recognised(view, own, heard & ~better))
 

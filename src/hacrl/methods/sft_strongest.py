@@ -28,7 +28,7 @@ class SftStrongest(Method):
             return [own]
         right = torch.zeros_like(view.verified)
         right[teacher] = view.verified[teacher]
-        return [own, pool_lesson(view, distinct(view.table, right), view.peer_updates)]
+        return [own, pool_lesson(view, distinct(view.table, right) & view.new, view.peer_updates)]
 
 
 def sft_strongest(clip_low: float = 3e-4, clip_high: float = 4e-4) -> SftStrongest:

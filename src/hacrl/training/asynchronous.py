@@ -72,7 +72,7 @@ class _Loops:
         self._settings = settings
         self._capability = copy.deepcopy(team.capability)
         self._turn = Lock()
-        """Verifiers and capabilities are for one agent at a time."""
+        """Verifiers and what counts the traffic are for one agent at a time."""
         self._moved: Counter[tuple[str, str]] = Counter()
         team.runtime.traffic()  # what was moved between steps is nobody's
 
@@ -100,7 +100,7 @@ class _Loops:
         sources = team.topology[name]
         with record.timed(f"wait/{name}"):
             board.wait(step, sources, self._settings.max_staleness, self._settings.wait_seconds)
-        with self._turn, record.timed("exchange"):
+        with record.timed("exchange"):
             batch = self._batch(member, board.news(name, step, sources), record)
         record.batches = {name: scored(team, member, batch)}
         if audited(team, step):
@@ -122,9 +122,9 @@ class _Loops:
             elif each.new:
                 told = replace(record, step=each.step, trajectories=_answers(each), omega=omega)
                 prompts = team.order.batch(each.step)
-                table = heard(team, member, prompts, told)
-                taught = each.published.keys() - each.new
-                batches.append(unscored(team, member, prompts, table, told, taught))
+                with self._turn:
+                    table = heard(team, member, prompts, told)
+                batches.append(unscored(team, member, prompts, table, told, each.taught, each.awaited))
                 record.prompts += tuple(prompts)
                 ages += [late] * peers
         record.staleness[name] = sum(ages) / len(ages) if ages else 0.0

@@ -20,6 +20,10 @@ class News:
     """By source, the learner itself included."""
     new: frozenset[str]
     """The sources it hears for the first time."""
+    taught: frozenset[str]
+    """Those it has heard before."""
+    awaited: frozenset[str]
+    """Those that have not published yet, and will."""
 
 
 class Board:
@@ -93,9 +97,11 @@ class Board:
             for earlier in range(step, self._first - 1, -1):
                 published = dict(self._published[earlier])
                 heard = self._heard[learner, earlier]
-                new = frozenset({learner, *sources} & published.keys() - heard)
+                taught = frozenset(heard)
+                new = frozenset({learner, *sources} & published.keys() - taught)
+                awaited = frozenset(self._newest.keys() & set(sources) - published.keys() - self._left)
                 heard |= new
-                found.append(News(earlier, published, new))
+                found.append(News(earlier, published, new, taught, awaited))
         return found
 
     def finish(self, step: int) -> None:

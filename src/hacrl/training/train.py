@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
@@ -183,12 +183,14 @@ def unscored(
     prompts: Sequence[Prompt],
     table: RewardTable,
     record: StepRecord,
-    taught: Collection[str] = (),
+    taught: frozenset[str] = frozenset(),
+    awaited: frozenset[str] = frozenset(),
 ) -> LearnerBatch:
     """The batch before other models have looked at it.
 
-    The answers of `taught` sources are compared with the others, but were trained on before.
+    Of agents that did not wait for all, some answers were `taught` before and others are `awaited`.
     """
+    late = member.name in taught
     tokens = Reencoder(member.learner, {prompt.id: prompt for prompt in prompts})
     view = View(
         member.name,
@@ -197,10 +199,11 @@ def unscored(
         team.recipe.reward.maximum,
         team.recipe.updates.mini_batches,
         kinds=[prompt.kind for prompt in prompts],
-        likelihood=lambda chosen: likelihood(member.policy, tokens, table, chosen),
+        likelihood=lambda chosen: likelihood(member.policy, tokens, table, chosen, changed=late),
+        taught=taught,
+        awaited=awaited,
     )
-    new = torch.tensor([name not in taught for name in table.agents])[:, None, None]
-    lessons = [replace(lesson, mask=lesson.mask & new) for lesson in team.method.lessons(view)]
+    lessons = [replace(lesson, mask=lesson.mask & view.new) for lesson in team.method.lessons(view)]
     batch = build_batches(table, tokens, lessons, team.batch_settings)
     return corrected(batch, record.engine_checks[member.name])
 

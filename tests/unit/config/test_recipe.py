@@ -292,17 +292,24 @@ def test_wrong_overrides(override: str, expected: str):
     assert expected in message({**yaml.safe_load(SMALLEST), "steps": 58}, override)
 
 
-@pytest.mark.parametrize(
-    "method", ["xgrpo", "sgt", "luffy", "graft", "sapo", "opd", "sft_strongest", "commons"]
-)
+LATE = {**yaml.safe_load(SMALLEST), "exchange": {"asynchronous": {}}, "checkpoint": {"every": 9}}
+SHARING = {"hacpo", "hacpo_muted", "naive", "ftis", "commons", "sft_strongest"}
+"""Whose peers can be late."""
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_late_peers_are_refused_where_they_cannot_come_later(method: str):
-    values = {**yaml.safe_load(SMALLEST), "exchange": {"asynchronous": {}}, "checkpoint": {"every": 9}}
-    assert f"exchange.asynchronous: method {method} needs its peers' responses" in message(
-        {**values, "method": method}
-    )
-    for possible in ("hacpo", "hacpo-no_exponent", "naive", "ftis", "gspo", "ppo", "pool_x2"):
-        assert not parse_recipe({**values, "method": possible}).asynchronous  # nobody is late in one process
-        assert parse_recipe({**values, "method": possible, "runtime": "ray"}).asynchronous
+    shares = parse_recipe({**yaml.safe_load(SMALLEST), "method": method}).method.shares
+    if shares and method not in SHARING:
+        assert f"exchange.asynchronous: method {method} " in message({**LATE, "method": method})
+    else:
+        assert not parse_recipe({**LATE, "method": method}).asynchronous  # nobody is late in one process
+        assert parse_recipe({**LATE, "method": method, "runtime": "ray"}).asynchronous
+
+
+def test_late_peers_need_an_update_of_their_own():
+    changed = {"method": "commons", "updates": {"mini_batches": 1}}
+    assert "updates.mini_batches: expected at least 2 with method commons" in message({**LATE, **changed})
 
 
 def test_agents_that_meet_in_every_step_cannot_be_asynchronous():

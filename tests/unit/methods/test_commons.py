@@ -1,6 +1,10 @@
 """Division of labour: prompts of one's own, verified answers for all."""
 
+from dataclasses import replace
+
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hacrl.algorithm import ImitationObjective
 from hacrl.methods import commons, gspo, pool
@@ -51,3 +55,60 @@ def test_without_peers_it_is_gspo_and_with_silent_peers_the_own_pool():
     assert pooled.passes == control.passes == 4
     assert pooled.mask.equal(control.mask)
     assert pooled.advantages.equal(control.advantages)
+
+
+def test_what_a_peer_answers_later_is_a_pool_of_its_own():
+    before = view("a", answers={"a": ANSWERS["a"], "b": {}})
+    own, first = commons().lessons(replace(before, awaited=frozenset("b")))
+    _, second = commons().lessons(replace(view("a"), taught=frozenset("a")))
+    control = pool().lessons(before)[1]
+    assert own.mask.equal(before.own)
+    assert first.mask.equal(control.mask)
+    assert first.advantages.equal(control.advantages)
+    assert texts(view("a"), second.mask) == [("b", "p1", "5")]
+    assert second.advantages[second.mask].tolist() == [0.5]  # one text of two tokens
+    assert (first.updates, second.updates) == (1, 1)
+    assert (first.passes, second.passes) == (4, 4)
+
+
+RIGHT = st.sampled_from([("7", 1.0), ("seven", 1.0), ("9", 0.0)])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    answers=st.lists(st.lists(RIGHT, min_size=2, max_size=2), min_size=6, max_size=6),
+    kinds=st.lists(st.sampled_from(["add", "sort"]), min_size=6, max_size=6),
+    likely=st.floats(-1, 1),
+    heard=st.lists(st.integers(0, 2), min_size=2, max_size=2),
+    mini_batches=st.integers(1, 4),
+)
+def test_whenever_peers_are_heard_every_answer_passes_the_same_gate_once(
+    answers, kinds, likely, heard, mini_batches
+):
+    """Two prompts for each of three agents; b and c are heard at any of three times, a at the first."""
+    prompts = [f"p{n}" for n in range(6)]
+    given_by = {
+        agent: dict(zip(prompts[2 * n : 2 * n + 2], answers[2 * n : 2 * n + 2], strict=True))
+        for n, agent in enumerate("abc")
+    }
+    times = {"a": 0, "b": heard[0], "c": heard[1]}
+
+    def at(time):
+        here = {agent: given_by[agent] if times[agent] <= time else {} for agent in "abc"}
+        seen = view("a", "abc", here, kinds, prompts, {"seven": likely})
+        taught, awaited = (
+            {agent for agent in "abc" if test(times[agent])} for test in (time.__gt__, time.__lt__)
+        )
+        return replace(seen, mini_batches=mini_batches, taught=frozenset(taught), awaited=frozenset(awaited))
+
+    whole = commons().lessons(replace(at(2), taught=frozenset()))[1]
+    parts = [commons().lessons(at(time))[1] for time in sorted(set(times.values()))]
+    assert sum(part.mask.int() for part in parts).equal(whole.mask.int())
+    assert sum(part.updates for part in parts) == whole.updates == 2 * mini_batches
+    for part in parts:
+        rows, asked = int(part.mask.sum()), int(part.mask.any(2).any(0).sum())
+        lengths = [len(at(2).table.samples[j][b][i].token_ids) for j, b, i in part.mask.nonzero().tolist()]
+        # Every prompt counts the same among those of its part.
+        by_prompt = part.advantages.sum((0, 2))[part.mask.any(2).any(0)]
+        expected = rows / max(1, asked) / (sum(lengths) / max(1, rows) or 1.0)
+        torch.testing.assert_close(by_prompt, torch.full_like(by_prompt, expected))

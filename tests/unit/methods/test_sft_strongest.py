@@ -1,5 +1,7 @@
 """One-way: everybody imitates the strongest agent, which learns alone."""
 
+from dataclasses import replace
+
 import torch
 
 from hacrl.algorithm import ImitationObjective
@@ -35,3 +37,18 @@ def test_strength_is_omegas_and_only_of_agents_that_are_heard():
     seen = view("a", agents="abc", answers=everybody)
     object.__setattr__(seen, "omega", clamped)
     assert seen.table.agents[strongest(seen)] == "c"
+
+
+def test_the_strongest_agent_is_waited_for_and_imitated_once():
+    everybody = {**ANSWERS, "c": ANSWERS["a"]}
+    before = view("a", "abc", {**everybody, "b": {}})
+    _, nothing = sft_strongest().lessons(replace(before, awaited=frozenset("b")))
+    assert not nothing.mask.any()  # c, as strong as a, does not take its place
+    whole = view("a", "abc", everybody)
+    _, late = sft_strongest().lessons(replace(whole, taught=frozenset("ac")))
+    _, in_time = sft_strongest().lessons(whole)
+    assert late.mask.equal(in_time.mask)
+    assert late.advantages.equal(in_time.advantages)
+    assert late.updates == in_time.updates == 4
+    _, again = sft_strongest().lessons(replace(whole, taught=frozenset("ab")))
+    assert not again.mask.any()

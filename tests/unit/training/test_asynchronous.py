@@ -1,6 +1,7 @@
 """Agents in threads of their own, whose lateness is decided by events: nothing depends on the clock."""
 
 import signal
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from hacrl.agents.policy import Policy
+from hacrl.algorithm import ImitationObjective
 from hacrl.config import parse_recipe
 from hacrl.runtime import AgentLost
 from hacrl.training.asynchronous import next_meeting, steps_until_meeting
@@ -89,6 +91,39 @@ def test_a_fast_agent_goes_on_until_its_peer_is_too_late_and_hears_it_later(sett
     in_time = train_step(make_team(settings | {"method": "naive"}, Watch()), 1)
     assert rows(second, "ada", "eve") == rows(in_time, "ada", "eve")  # with the same advantages
     assert first.trajectories == in_time.trajectories
+
+
+@pytest.mark.parametrize("method", ["commons", "sft_strongest", "ftis", "hacpo_muted"])
+def test_without_staleness_every_method_that_can_be_late_is_the_synchronous_one(settings, method):
+    waiting = make_team(settings | {"method": method}, Watch())
+    in_time = [train_step(waiting, step) for step in (1, 2, 3)]
+    free = make_team(asynchronous(settings | {"method": method}, every=3, max_staleness=0), Watch())
+    found = list(steps_until_meeting(free, 1))
+    assert [record.batches for record in found] == [record.batches for record in in_time]
+    assert weights(free) == weights(waiting)
+
+
+def test_commons_imitates_what_it_hears_late_once_with_as_many_updates(settings):
+    """Eve is always a step late; ada's gate is open."""
+    watch, method = Watch(), {"name": "commons", "passes": 2, "margin": -1.0}
+    team = make_team(asynchronous(settings | {"method": method}, every=4, max_staleness=1), watch)
+    watch.hold("eve", until=lambda step: watch.steps["ada"] >= min(4, step + 1))
+    records = list(steps_until_meeting(team, 1, say=watch.say))
+    pools = [imitated(record, "ada") for record in records]
+    heard = [{prompt for source, prompt, _ in pool if source == "eve"} for pool in pools]
+    assert [{n for n in range(1, 5) if ids(team, n) & prompts} for prompts in heard] == [
+        set(),
+        {1},
+        {2},
+        {3, 4},
+    ]
+    everything = sum(pools, Counter())
+    assert set(everything.values()) == {2}  # in every pass
+    right = [t for record in records for t in record.trajectories if t.reward == 1.0]
+    assert everything.keys() <= {(t.source, t.prompt_id, t.sample) for t in right}
+    assert len(everything) == len({(t.source, t.prompt_id, t.text) for t in right})
+    assert [len(record.reports["ada"]) for record in records] == [2 + 2, 2 + 2 + 2, 2 + 2 + 2, 2 + 4 + 2]
+    assert [len(record.reports["eve"]) for record in records] == [2 + 4] * 4
 
 
 def test_answers_that_come_too_late_are_dropped_and_counted(settings):
@@ -185,6 +220,21 @@ def make_team(settings: dict[str, Any], watch: Watch) -> Team:
 def rows(record: StepRecord, learner: str, source: str) -> list[Any]:
     mini_batches = record.batches[learner].mini_batches
     return [row for mini_batch in mini_batches for row in mini_batch if row.source == source]
+
+
+def imitated(record: StepRecord, learner: str) -> Counter[tuple[str, str, int]]:
+    """How often the learner imitates each answer in the step: source, prompt, number."""
+    return Counter(
+        (row.source, row.prompt_id, row.sample)
+        for exercise in record.batches[learner].exercises
+        if isinstance(exercise.objective, ImitationObjective)
+        for mini_batch in exercise.updates
+        for row in mini_batch
+    )
+
+
+def weights(team: Team) -> dict[str, str]:
+    return {member.name: member.policy.fingerprint() for member in team.members}
 
 
 def sources(record: StepRecord, learner: str) -> set[str]:

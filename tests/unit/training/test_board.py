@@ -54,6 +54,9 @@ def test_what_was_heard_is_not_new_again():
     second, first = board.news("a", 2, ("b", "c"))
     assert (second.new, first.new) == ({"b"}, {"c"})
     assert first.published.keys() == {"a", "b", "c"}
+    assert [(news.taught, news.awaited) for news in (second, first)] == [({"a"}, {"c"}), ({"a", "b"}, set())]
+    board.leave("c")
+    assert board.news("a", 2, ("b", "c"))[0].awaited == set()
 
 
 def test_when_it_is_stopping_all_meet_in_the_first_step_that_nobody_has_begun():
