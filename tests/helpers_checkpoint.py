@@ -7,36 +7,56 @@ import os
 import random
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save
 
 from hacrl.storage.checkpoint import Checkpoint, CheckpointStore
+from hacrl.storage.files import make_directory, write_synced
 
-SMALL = "agents/small/state.safetensors"
+SMALL, BIG = "agents/small/state.safetensors", "agents/big/state.safetensors"
 
 
-def state(step: int) -> dict[str, Any]:
-    """What the tests save at a step: different in every file and at every step."""
+def contents(step: int) -> dict[str, Any]:
+    """The JSON that the tests save at a step: different in every file and at every step."""
     return {
         "trainer.json": {"step": step, "position": [step, 2 * step], "loss": 1 / (step + 1)},
-        "agents/small/state.safetensors": {
-            "w": torch.arange(6.0) + step,
-            "moment": torch.full((3,), -1.0 * step),
-        },
         "agents/small/state.json": {"name": "small", "updates": step},
-        "agents/big/state.safetensors": {
-            "w": torch.arange(9.0).double() / (step + 1),
-            "n": torch.tensor(step),
-        },
     }
+
+
+def tensors(step: int) -> dict[str, dict[str, torch.Tensor]]:
+    """What agents write at a step, file by file."""
+    return {
+        SMALL: {"w": torch.arange(6.0) + step, "moment": torch.full((3,), -1.0 * step)},
+        BIG: {"w": torch.arange(9.0).double() / (step + 1), "n": torch.tensor(step)},
+    }
+
+
+def files(step: int) -> tuple[str, ...]:
+    """The names of all of it."""
+    return tuple(sorted([*contents(step), *tensors(step)]))
+
+
+def writing(step: int) -> Callable[[Path], dict[str, Any]]:
+    """Writes as agents do, and leaves the JSON to the store."""
+
+    def write(folder: Path) -> dict[str, Any]:
+        for name, content in tensors(step).items():
+            make_directory((folder / name).parent)
+            write_synced(folder / name, save(content))
+        return contents(step)
+
+    return write
 
 
 def save_steps(store: CheckpointStore, *steps: int) -> None:
     """Save these steps in the foreground."""
     for step in steps:
-        store.save(step, state(step), background=False)
+        store.save(step, writing(step), background=False)
 
 
 def folders(directory: Path) -> list[str]:
@@ -53,24 +73,22 @@ def assert_latest(store: CheckpointStore, step: int) -> None:
 
 def assert_holds(checkpoint: Checkpoint, step: int) -> None:
     """The checkpoint is bit for bit the state of this step."""
-    expected = state(step)
     assert checkpoint.step == step
-    assert checkpoint.names() == tuple(sorted(expected))
-    for name, content in expected.items():
-        if name.endswith(".json"):
-            assert checkpoint.json(name) == content
-            continue
-        tensors = checkpoint.tensors(name)
-        assert tensors.keys() == content.keys()
-        for key, tensor in content.items():
-            assert tensors[key].dtype == tensor.dtype
-            assert torch.equal(tensors[key], tensor)
+    assert checkpoint.names() == files(step)
+    for name, content in contents(step).items():
+        assert checkpoint.json(name) == content
+    for name, expected in tensors(step).items():
+        found = load_file(checkpoint.folder(str(Path(name).parent)) / Path(name).name)
+        assert found.keys() == expected.keys()
+        for key, tensor in expected.items():
+            assert found[key].dtype == tensor.dtype
+            assert torch.equal(found[key], tensor)
 
 
 def save_step_3(directory: Path) -> None:
     """One save as a run makes it, in the background."""
     store = CheckpointStore(directory, keep=1)
-    store.save(3, state(3))
+    store.save(3, writing(3))
     store.close()
 
 
@@ -103,7 +121,7 @@ def _save_for_ever(directory: Path, writer: int) -> None:
         store = CheckpointStore(directory, keep=2)
         latest = store.latest()
         for step in itertools.count(latest.step + 1 if latest else 1):
-            store.save(step, state(step), score=1 / step)
+            store.save(step, writing(step), score=1 / step)
             store.wait()
             os.write(writer, step.to_bytes(8))
     finally:

@@ -1,4 +1,4 @@
-"""Two ranks of one agent without Ray: forked processes that meet on the loopback interface."""
+"""Ranks of one agent without Ray: forked processes that meet on the loopback interface."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from hacrl.runtime.meeting import LOOPBACK, Meeting, join, listen
 COUNT = 2
 
 
-def together(work: Callable[[Ranks], Any]) -> list[Any]:
+def together(work: Callable[[Ranks], Any], count: int = COUNT) -> list[Any]:
     """What `work` returns on each rank."""
     context = multiprocessing.get_context("fork")
     with listen(LOOPBACK) as listener:
         meeting = Meeting(*listener.getsockname(), join_seconds=300, answer_seconds=300)
-        pipes = [context.Pipe(duplex=False) for _ in range(COUNT)]
+        pipes = [context.Pipe(duplex=False) for _ in range(count)]
         processes = [
-            context.Process(target=_rank, args=(work, rank, meeting, listener, pipes[rank][1]), daemon=True)
-            for rank in range(COUNT)
+            context.Process(
+                target=_rank, args=(work, rank, count, meeting, listener, pipes[rank][1]), daemon=True
+            )
+            for rank in range(count)
         ]
         for process in processes:
             process.start()
@@ -45,11 +47,16 @@ def together(work: Callable[[Ranks], Any]) -> list[Any]:
 
 
 def _rank(
-    work: Callable[[Ranks], Any], rank: int, meeting: Meeting, listener: socket.socket, answer: Connection
+    work: Callable[[Ranks], Any],
+    rank: int,
+    count: int,
+    meeting: Meeting,
+    listener: socket.socket,
+    answer: Connection,
 ) -> None:
     torch.set_num_threads(1)
     try:
-        ranks = join(meeting, rank, COUNT, "cpu", listener if rank == 0 else None)
+        ranks = join(meeting, rank, count, "cpu", listener if rank == 0 else None)
         answer.send_bytes(pickle.dumps((work(ranks),)))  # `send` would share the tensors' memory
         distributed.destroy_process_group()
     except BaseException:

@@ -21,7 +21,7 @@ from helpers_train import make_agent, recipe, run
 
 MOMENTS: list[tuple[Any, str]] = [
     *[(os, name) for name in ("fsync", "replace", "rename", "unlink", "mkdir")],
-    *[(Policy, name) for name in ("sample", "fingerprint", "state", "save")],
+    *[(Policy, name) for name in ("sample", "fingerprint", "write_state", "save")],
     (Learner, "update"),
     (Rewarder, "score"),
 ]

@@ -13,6 +13,7 @@ from hacrl.config import load_recipe
 from hacrl.training.team import build_team
 from hacrl.training.train import StepRecord, train_step
 from hacrl.training.trainer import train
+from helpers_states import saved_tensors
 
 ROOT = Path(__file__).parents[2]
 DEMO = ROOT / "recipes" / "demo.yaml"
@@ -69,16 +70,16 @@ def test_only_right_answers_are_imitated_whatever_a_peer_says(lie: str):
         assert {source for _, source in imitated(record, "adder")} == {"adder"}
 
 
-def test_no_weight_moves_further_than_the_learning_rate_in_each_update():
+def test_no_weight_moves_further_than_the_learning_rate_in_each_update(tmp_path):
     recipe = load_recipe(DEMO, ["steps=1", "prompts_per_step=16", "optimiser.warmup_updates=0"])
     team = build_team(recipe)
     try:
-        before = {member.name: member.policy.state() for member in team.members}
+        before = {member.name: state_of(member.policy, tmp_path) for member in team.members}
         record = train_step(team, 1)
         for member in team.members:
             updates = len(record.reports[member.name])
             assert updates == recipe.updates_per_step(member.name) == 2 * (1 + 4)
-            after = member.policy.state()
+            after = state_of(member.policy, tmp_path)
             moved = max(
                 float((after[key] - start).abs().max())
                 for key, start in before[member.name].items()
@@ -87,3 +88,8 @@ def test_no_weight_moves_further_than_the_learning_rate_in_each_update():
             assert 0 < moved <= updates * recipe.optimiser.learning_rate * 1.01
     finally:
         team.close()
+
+
+def state_of(policy, folder):
+    policy.write_state(folder)
+    return saved_tensors(folder)

@@ -7,6 +7,7 @@ import pytest
 
 from hacrl.storage.checkpoint import CheckpointStore
 from hacrl.training.run import Stopped
+from helpers_states import saved_tensors
 from helpers_train import Silent, make_agent, outcome, recipe, run
 
 
@@ -37,5 +38,5 @@ def critic(out, agent):
     """The critic's tensors of the last checkpoint."""
     checkpoint = CheckpointStore(out / "checkpoints", 2).latest()
     assert checkpoint.json("trainer.json")["step"] == 4
-    state = checkpoint.tensors(f"agents/{agent}/state.safetensors")
+    state = saved_tensors(checkpoint.folder(f"agents/{agent}"))
     return {key: tensor for key, tensor in state.items() if key.startswith("critic/")}

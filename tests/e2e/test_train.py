@@ -168,7 +168,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_used(agents, tmp_pa
     run(settings, tmp_path / "whole")
     with pytest.raises(Stopped):
         run(settings, tmp_path / "damaged", display=StopAt(3))
-    victim = tmp_path / "damaged" / "checkpoints" / "step_00000003" / "agents" / "ada" / "state.safetensors"
+    (victim,) = (tmp_path / "damaged" / "checkpoints" / "step_00000003" / "agents" / "ada").iterdir()
     content = bytearray(victim.read_bytes())
     content[len(content) // 2] ^= 1
     victim.write_bytes(content)

@@ -16,6 +16,7 @@ from hacrl.exchange.reencode import Learner, Reencoder
 from hacrl.training.team import build_team
 from hacrl.training.train import train_step
 from hacrl.types import Prompt, Trajectory
+from helpers_states import saved_tensors
 from helpers_train import make_agent, recipe, short_answers
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "minimal_loop.py"
@@ -88,7 +89,7 @@ def weights(agent):
     return {name: parameter.detach().clone() for name, parameter in agent.model.named_parameters()}
 
 
-def test_steps_are_those_of_the_library(minimal, team, directories):
+def test_steps_are_those_of_the_library(minimal, team, directories, tmp_path):
     agents = [minimal.load(str(directories[name]), LEARNING_RATE) for name in team.names]
     before = [weights(agent) for agent in agents]
     capability = Capability(len(agents))
@@ -106,7 +107,8 @@ def test_steps_are_those_of_the_library(minimal, team, directories):
             assert losses == pytest.approx([report.loss for report in record.reports[name]], abs=1e-5)
             assert any(losses)
     for agent, member, start in zip(agents, team.members, before, strict=True):
-        learned, moved = member.policy.state(), 0.0
+        member.policy.write_state(tmp_path / "states" / member.name)
+        learned, moved = saved_tensors(tmp_path / "states" / member.name), 0.0
         for name, weight in weights(agent).items():
             torch.testing.assert_close(weight, learned[f"weight/{name}"], rtol=0, atol=1e-5)
             moved = max(moved, (weight - start[name]).abs().max().item())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,17 +24,18 @@ def architecture(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def started(architecture: str) -> tuple[Policy, dict[str, torch.Tensor]]:
+def started(architecture: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Policy, Path]:
     """An agent with vLLM, which takes seconds to start, and its first weights; one at a time."""
-    policy = agent(architecture, SMALL_CACHE)
-    return policy, policy.state()
+    policy, folder = agent(architecture, SMALL_CACHE), tmp_path_factory.mktemp("state")
+    policy.write_state(folder)
+    return policy, folder
 
 
 @pytest.fixture
-def policy(started: tuple[Policy, dict[str, torch.Tensor]]) -> Policy:
+def policy(started: tuple[Policy, Path]) -> Policy:
     """With its first weights again."""
-    policy, state = started
-    policy.load_state(state)
+    policy, folder = started
+    policy.read_state(folder)
     return policy
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -54,11 +54,11 @@ class Agent(Protocol):
     def fingerprint(self) -> str:
         """16 hex digits that change exactly when a weight changes."""
 
-    def state(self) -> dict[str, Tensor]:
-        """A copy of what training needs to go on exactly."""
+    def write_state(self, folder: str | Path) -> None:
+        """Write what training needs to go on exactly; safetensors files, on the disk when it returns."""
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on where `state` was taken."""
+    def read_state(self, folder: str | Path) -> None:
+        """Go on where `folder` was written."""
 
     def save(self, directory: str | Path) -> None:
         """Write model and tokenizer in `save_pretrained` form."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -77,7 +77,7 @@ class Critic:
         self._ranks.shard(self._network, self._network.head)
         trained = {name: p for name, p in self._network.named_parameters() if p.requires_grad}
         rate = params.learning_rate or LEARNING_RATE_FACTOR * optimisation.learning_rate
-        self._optimiser = Optimiser(trained, replace(optimisation, learning_rate=rate))
+        self.optimiser = Optimiser(trained, replace(optimisation, learning_rate=rate))
 
     def values(self, rows: Sequence[Row]) -> Tensor:
         """Values [s, t], each read before its response token; 0 where padded."""
@@ -123,30 +123,22 @@ class Critic:
                 torch.autograd.backward(loss)
                 total += loss.item()
             total = float(self._ranks.total(torch.tensor(total, dtype=torch.float64)))
-            norm = self._optimiser.gradient_norm()
+            norm = self.optimiser.gradient_norm()
             if not math.isfinite(total) or not bool(norm.isfinite()):
                 raise NonFiniteLoss(
                     f"agent {self._agent!r}: its critic's loss is {total}, the gradient norm {float(norm)}. "
                     "The critic is as before this mini-batch. Check rewards, or lower critic_learning_rate"
                 )
         except BaseException:  # half a mini-batch's gradient must not leak into the next update
-            self._optimiser.discard_gradients()
+            self.optimiser.discard_gradients()
             raise
-        self._optimiser.step(norm)
+        self.optimiser.step(norm)
         return total
-
-    def state(self) -> dict[str, Tensor]:
-        """A copy of what training needs to go on exactly."""
-        return self._optimiser.state()
-
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on where `state` was taken."""
-        self._optimiser.load_state(state)
 
     def move(self, device: torch.device) -> None:
         """Keep all tensors on another device."""
         self._network.to(device)
-        self._optimiser.move(device)
+        self.optimiser.move(device)
 
     def _batches(self, tokens: Sequence[Row], share: Sequence[int]) -> list[list[int]]:
         """The rows of a share in micro-batches."""

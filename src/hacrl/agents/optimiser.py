@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import torch
 from torch import Tensor, nn
 
-from hacrl.agents.ranks import spread_like, whole, whole_copy
+from hacrl.agents.ranks import whole
 from hacrl.agents.settings import Optimisation
+
+WEIGHT, MOMENT = "weight/", "exp_avg/"
+"""What begins the keys of weights and of first moments in `Optimiser.tensors`; their names follow."""
 
 
 def learning_rate_factor(settings: Optimisation, update: int) -> float:
@@ -29,7 +32,7 @@ class Optimiser:
     """One agent's optimiser.
 
     Weights in half precision get a master copy in fp32: their rounding would swallow a learning rate of 1e-6.
-    Weights that are sharded over ranks stay so, with their gradients and moments; the state is always whole.
+    Weights that are sharded over ranks stay so, with their gradients and moments.
     """
 
     def __init__(self, parameters: Mapping[str, nn.Parameter], settings: Optimisation) -> None:
@@ -44,7 +47,12 @@ class Optimiser:
         self._adamw = torch.optim.AdamW(
             masters, settings.learning_rate, settings.betas, weight_decay=settings.weight_decay, fused=fused
         )
-        self.updates = 0
+        self._updates = torch.tensor(0)
+
+    @property
+    def updates(self) -> int:
+        """How many were made."""
+        return int(self._updates)
 
     @property
     def learning_rate(self) -> float:
@@ -66,20 +74,14 @@ class Optimiser:
         for group in self._adamw.param_groups:
             group["lr"] = self.learning_rate
         self._adamw.step()
-        self._copy_masters()
+        self.refresh()
         self.discard_gradients()
-        self.updates += 1
+        self._updates += 1
 
     def discard_gradients(self) -> None:
         """Forget all gradients."""
         for parameter in (*self._parameters.values(), *self._masters.values()):
             parameter.grad = None
-
-    @torch.no_grad()
-    def _copy_masters(self) -> None:
-        for name, parameter in self._parameters.items():
-            if self._masters[name] is not parameter:
-                parameter.copy_(self._masters[name])
 
     def move(self, device: torch.device) -> None:
         """Keep the master copies and the moments on another device; the weights are the model's."""
@@ -89,38 +91,30 @@ class Optimiser:
             moments = self._adamw.state.get(master, {})
             moments.update({key: value.to(device) for key, value in moments.items()})
 
-    def state(self) -> dict[str, Tensor]:
-        """A copy on the CPU of the weights, the moments and the position in the schedule.
-
-        Of several ranks only the first gets it, but all have to ask.
-        """
-        tensors = {"updates": torch.tensor(self.updates)}
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights, the moments and the position in the schedule: no copies, and parts where sharded."""
+        tensors = {"updates": self._updates}
         for name, master in self._masters.items():
-            tensors[f"weight/{name}"] = master.detach()
+            tensors[f"{WEIGHT}{name}"] = master.detach()
             for key, value in self._adamw.state.get(master, {}).items():
                 tensors[f"{key}/{name}"] = value
-        copies = {key: whole_copy(value) for key, value in tensors.items()}
-        return {key: copied for key, copied in copies.items() if copied is not None}
+        return tensors
 
-    def load_state(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on exactly where `state` was taken."""
-        weights = {name for key, _, name in (entry.partition("/") for entry in tensors) if key == "weight"}
-        if weights != set(self._masters):
-            odd = sorted(weights ^ set(self._masters))
-            raise ValueError(
-                "the training state belongs to another model or to other LoRA settings: "
-                f"{len(odd)} weights are in one of the two only, {odd[0]!r} for example"
-            )
+    def keep_moments(self, names: Container[str]) -> None:
+        """Have moments of these weights alone, zero where there were none: the first update makes them."""
         for name, master in self._masters.items():
-            with torch.no_grad():
-                master.copy_(spread_like(tensors[f"weight/{name}"].to(master.device), master))
-            moments = {
-                key: spread_like(tensors[f"{key}/{name}"].to(master.device), master)
-                for key in ("exp_avg", "exp_avg_sq")
-                if f"{key}/{name}" in tensors
-            }
-            if moments:
-                moments["step"] = tensors[f"step/{name}"].clone().to(master.device)
-            self._adamw.state[master] = moments
-        self._copy_masters()
-        self.updates = int(tensors["updates"])
+            if name not in names:
+                self._adamw.state.pop(master, None)
+            elif master not in self._adamw.state:
+                self._adamw.state[master] = {
+                    "step": torch.zeros((), device=master.device),
+                    "exp_avg": torch.zeros_like(master),
+                    "exp_avg_sq": torch.zeros_like(master),
+                }
+
+    @torch.no_grad()
+    def refresh(self) -> None:
+        """Bring weights in half precision up to date with their master copies."""
+        for name, parameter in self._parameters.items():
+            if self._masters[name] is not parameter:
+                parameter.copy_(self._masters[name])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hacrl.agents import loading
+from hacrl.agents import loading, states
 from hacrl.agents.critic import Critic
 from hacrl.agents.engine import Row
 from hacrl.agents.errors import AgentError, naming_memory_settings
@@ -33,7 +33,7 @@ from hacrl.algorithm.critic import CriticParams
 from hacrl.types import MiniBatch, Prompt, Rollout
 
 CRITIC = "critic/"
-"""What the names of the critic's tensors begin with in `Policy.state`."""
+"""What the names of the critic's tensors begin with in a training state."""
 
 
 class Policy:
@@ -87,6 +87,7 @@ class Policy:
         self._initial = self._make_initial(adapted) if self.optimisation.kl > 0 else None
         ranks.shard(self._model)
         self._optimiser = Optimiser(self._trainable(), self.optimisation)
+        self._optimisers = {"": self._optimiser} | ({CRITIC: self._critic.optimiser} if self._critic else {})
         self._learner = Learner(
             name,
             self._paths.scorer,
@@ -233,20 +234,16 @@ class Policy:
                 self._whole.save_pretrained(directory, state_dict=weights, safe_serialization=True)
             self._tokenizer.save_pretrained(directory)
 
-    def state(self) -> dict[str, Tensor]:
-        """A copy of what training needs to go on exactly: trained weights, moments, schedule position.
+    def write_state(self, folder: str | Path) -> None:
+        """Write what training needs to go on exactly: trained weights, moments, schedule position.
 
-        The critic's are under `critic/`: nothing but this holds them, `save` leaves them out.
+        The critic's are among it: nothing but this holds them, `save` leaves them out.
         """
-        critic = self._critic.state() if self._critic else {}
-        return self._optimiser.state() | {f"{CRITIC}{key}": tensor for key, tensor in critic.items()}
+        states.write_state(Path(folder), self._optimisers, self._ranks)
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """Go on where `state` was taken, on an agent made with the same model and settings."""
-        self._optimiser.load_state({key: t for key, t in state.items() if not key.startswith(CRITIC)})
-        if self._critic is not None:
-            critic = {key.removeprefix(CRITIC): t for key, t in state.items() if key.startswith(CRITIC)}
-            self._critic.load_state(critic)
+    def read_state(self, folder: str | Path) -> None:
+        """Go on where `folder` was written, by however many ranks, of the same model and settings."""
+        states.read_state(Path(folder), self._optimisers, self._ranks)
 
     def move(self, device: torch.device) -> None:
         """Keep all tensors on another device; the agent can work only on the one it was made on."""

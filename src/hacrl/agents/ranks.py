@@ -13,10 +13,10 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributed import all_reduce
+from torch.distributed import ProcessGroup, all_reduce
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 T = TypeVar("T")
 
@@ -35,6 +35,11 @@ class Ranks:
     def several(self) -> bool:
         """Whether there is anybody else."""
         return self._mesh is not None
+
+    @property
+    def group(self) -> ProcessGroup | None:
+        """Whom all of them talk through."""
+        return None if self._mesh is None else self._mesh.get_group()
 
     def shard(self, model: nn.Module, *parts: nn.Module) -> None:
         """Leave every rank its part of the weights of each layer, of the given `parts`, and of the rest."""
@@ -83,7 +88,7 @@ class Ranks:
         if self._mesh is None:
             return tensor
         summed = tensor.to(self._device, copy=True)
-        all_reduce(summed, group=self._mesh.get_group())
+        all_reduce(summed, group=self.group)
         return summed.to(tensor.device)
 
 
@@ -110,10 +115,3 @@ def whole_state(model: nn.Module) -> dict[str, Tensor]:
         if (copied := copies[id(tensor)]) is not None:
             state[name] = copied
     return state
-
-
-def spread_like(tensor: Tensor, model: Tensor) -> Tensor:
-    """A copy of a whole tensor, of which every rank keeps the part it has of `model`."""
-    if isinstance(model, DTensor):
-        return distribute_tensor(tensor, model.device_mesh, model.placements, src_data_rank=None)
-    return tensor.clone()

@@ -11,6 +11,7 @@ from hacrl.config import Recipe, parse_recipe
 from hacrl.storage.files import StorageError, naming
 from hacrl.storage.folder import Checkpoint, read_folder
 from hacrl.storage.rundir import RunDirectory
+from hacrl.training.run import state_folder
 from hacrl.training.team import Team
 
 
@@ -55,7 +56,7 @@ def restore(team: Team, checkpoint: Checkpoint) -> None:
     team.retired.clear()
     team.retired.update(state["retired"])
     for member in team.members:
-        member.policy.load_state(checkpoint.tensors(f"agents/{member.name}/state.safetensors"))
+        member.policy.read_state(checkpoint.folder(state_folder(member.name)))
 
 
 def _folders(directory: RunDirectory) -> dict[int, Path]:

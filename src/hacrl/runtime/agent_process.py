@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from safetensors.torch import load, save
 
 from hacrl.agents.blueprint import Blueprint, device_of
 from hacrl.agents.policy import Policy
@@ -29,7 +28,7 @@ class Facts:
 
 
 class AgentProcess:
-    """A policy or one rank of it; what comes in or goes out is plain data, weights only as safetensors."""
+    """A policy or one rank of it; what comes in or goes out is plain data, never weights."""
 
     _policy: Policy
 
@@ -64,12 +63,3 @@ class AgentProcess:
     def call(self, method: str, arguments: tuple[Any, ...]) -> Any:
         """What the policy's method returns."""
         return getattr(self._policy, method)(*arguments)
-
-    def state(self) -> bytes:
-        """The policy's training state; the first rank has all of it."""
-        state = self._policy.state()
-        return save(state) if self._rank == 0 else b""
-
-    def load_state(self, state: bytes) -> None:
-        """Go on where `state` was taken, by however many ranks."""
-        self._policy.load_state(load(state))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, TypeVar
 
 from hacrl.agents.agent import Agent
@@ -44,6 +45,12 @@ class Runtime(Protocol):
         """One task per agent, at the same time if the runtime can.
 
         A lost agent's outcome is its `AgentLost` where the others may go on without it; else it is raised.
+        """
+
+    def come_back_from(self, folder_of: Callable[[str], Path]) -> None:
+        """The agents are as their folders say, each under its name: lost ones may begin there again.
+
+        A folder is asked for when it is needed: it may have to be waited for.
         """
 
     def notices(self) -> list[str]:

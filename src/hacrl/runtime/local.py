@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -40,6 +41,9 @@ class LocalRuntime:
     def run(self, tasks: Mapping[str, Callable[[], T]]) -> dict[str, T | AgentLost]:
         """In the order of the mapping."""
         return {name: task() for name, task in tasks.items()}
+
+    def come_back_from(self, folder_of: Callable[[str], Path]) -> None:
+        """No agent is lost without the loop."""
 
     def notices(self) -> list[str]:
         """Nothing happens behind the loop's back."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 from hacrl.agents.agent import Agent
@@ -78,6 +79,11 @@ class RayRuntime:
                 raise
             self._notices.append(f"{lost}. The others go on without it.")
             return lost
+
+    def come_back_from(self, folder_of: Callable[[str], Path]) -> None:
+        """What a new process of an agent reads first."""
+        for agent in self._agents:
+            agent.come_back_from(partial(folder_of, agent.name))
 
     def notices(self) -> list[str]:
         """Restarts and losses since the last call."""

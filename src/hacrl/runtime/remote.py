@@ -12,7 +12,6 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
-from safetensors.torch import load, save
 from torch import Tensor
 
 from hacrl.agents.blueprint import Blueprint
@@ -26,6 +25,7 @@ from hacrl.runtime.base import AgentLost, Traffic
 from hacrl.runtime.cluster import CHECK_SECONDS, Head
 from hacrl.runtime.crew import Crew, NoRoom, Resources
 from hacrl.runtime.meeting import Meeting
+from hacrl.storage.files import StorageError
 from hacrl.types import Encoder, MiniBatch, Prompt, Rollout
 
 OnFailure = Literal["retry", "degrade", "stop"]
@@ -51,8 +51,8 @@ class _Gone(Exception):
 class RemoteAgent:
     """`hacrl.agents.agent.Agent` in another process, or in several: its ranks. All are asked the same.
 
-    A lost process is replaced by a new one with the last state that passed through here, in which the updates
-    since then are made again. Agents do the same in every process, so that nothing shows it was replaced.
+    A lost process is replaced by a new one with the agent's last state on disk, in which the updates since
+    then are made again. Agents do the same in every process, so that nothing shows it was replaced.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class RemoteAgent:
         self._facts: Facts | None = None
         self._starts = 0
         self._given_up: str | None = None
-        self._snapshot: bytes | None = None
+        self._snapshot: Callable[[], Path] | None = None
         self._since: list[tuple[Any, ...]] = []
         """Arguments of the updates since the snapshot."""
         self._moved: Counter[str] = Counter()
@@ -150,17 +150,28 @@ class RemoteAgent:
         """As `Policy.save`; the directory has to be one that the agent's machine shares with ours."""
         self._call("save", (str(Path(directory).absolute()),))
 
-    def state(self) -> dict[str, Tensor]:
-        """As `Policy.state`. What is returned is also what the agent would come back with."""
-        data: bytes = self._persistently("state", lambda: self._ask("state")[0])
-        self._keep(data)
-        return load(data)
+    def write_state(self, folder: str | Path) -> None:
+        """As `Policy.write_state`; all machines of the agent have to share the folder with ours."""
+        self._call("write_state", (str(Path(folder).absolute()),))
+        if not Path(folder).is_dir():
+            raise StorageError(
+                f"agent {self.name!r} wrote its state to {folder}, but on this machine it is not there: "
+                "the run directory has to be on a file system that all machines share"
+            )
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """As `Policy.load_state`."""
-        data = save(dict(state))
-        self._persistently("load_state", lambda: self._ask("load_state", data))
-        self._keep(data)
+    def read_state(self, folder: str | Path) -> None:
+        """As `Policy.read_state`. It is also what the agent comes back with."""
+        self._call("read_state", (str(Path(folder).absolute()),))
+        self.come_back_from(lambda: Path(folder))
+
+    def come_back_from(self, folder: Callable[[], Path]) -> None:
+        """From now on a new process begins with the state in this folder, which is as the agent is now.
+
+        It is asked for when it is needed: it may have to be waited for.
+        """
+        if self._conduct.on_failure == "retry":
+            self._snapshot = folder
+            self._since.clear()
 
     def traffic(self) -> Traffic:
         """What was moved since the last call."""
@@ -171,11 +182,6 @@ class RemoteAgent:
         """End the process and start none again: whoever waits for an answer learns that there is none."""
         self._given_up = reason
         self._end()
-
-    def _keep(self, state: bytes) -> None:
-        if self._conduct.on_failure == "retry":
-            self._snapshot = state
-            self._since.clear()
 
     def _remember(self, update: tuple[Any, ...]) -> None:
         if self._conduct.on_failure == "retry":
@@ -226,7 +232,7 @@ class RemoteAgent:
         self._facts = facts[0]
         crew.keep_pids(facts, self._node)
         if self._snapshot is not None:
-            self._ask("load_state", self._snapshot)
+            self._ask("call", "read_state", (str(self._snapshot().absolute()),))
         for arguments in self._since:
             with suppress(AgentError):  # it failed the first time too
                 self._ask("call", "update", arguments)
@@ -292,7 +298,7 @@ class RemoteAgent:
             return cause
         if self._ray.wait(answers, num_returns=len(answers), timeout=TOGETHER_SECONDS)[1]:
             self._end()  # the others wait for the one that failed
-        if isinstance(cause, AgentError):
+        if isinstance(cause, AgentError | StorageError):
             return cause
         return _Gone(f"one of its {len(answers)} ranks failed ({type(cause).__name__}: {cause})")
 

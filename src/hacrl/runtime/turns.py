@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -89,13 +89,13 @@ class AgentInTurn:
         """As `Policy.fingerprint`; where the weights are makes no difference."""
         return self.policy.fingerprint()
 
-    def state(self) -> dict[str, Tensor]:
-        """As `Policy.state`; where the weights are makes no difference."""
-        return self.policy.state()
+    def write_state(self, folder: str | Path) -> None:
+        """As `Policy.write_state`; where the weights are makes no difference."""
+        self.policy.write_state(folder)
 
-    def load_state(self, state: Mapping[str, Tensor]) -> None:
-        """As `Policy.load_state`."""
-        self._working.load_state(state)
+    def read_state(self, folder: str | Path) -> None:
+        """As `Policy.read_state`; where the weights are makes no difference."""
+        self.policy.read_state(folder)
 
     def save(self, directory: str | Path) -> None:
         """As `Policy.save`; where the weights are makes no difference."""

@@ -6,19 +6,20 @@ import math
 import os
 import re
 import shutil
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 from hacrl.storage.files import StorageError, make_directory, naming, sync_directory
 from hacrl.storage.folder import (
     Checkpoint,
     Contents,
-    Files,
-    check_contents,
+    encode_contents,
     folder_name,
     read_folder,
     read_manifest,
-    write_folder,
+    seal_folder,
 )
 
 __all__ = ["Checkpoint", "CheckpointStore", "Contents"]
@@ -38,26 +39,38 @@ class CheckpointStore:
         self._directory = directory
         self._keep = keep
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
-        self._pending: Future[None] | None = None
+        self._pending: Future[Path] | None = None
 
     def save(
-        self, step: int, contents: Contents, *, score: float | None = None, background: bool = True
-    ) -> None:
+        self,
+        step: int,
+        write: Callable[[Path], Contents],
+        *,
+        score: float | None = None,
+        background: bool = True,
+    ) -> Future[Path]:
         """Write a checkpoint, then drop old ones: the last `keep` and the one with the highest score stay.
 
-        In the background the tensors must be the caller's own copies, left alone until the save is over.
-        Waits for the save before it and raises that one's error. A step that is there intact stays as it is.
+        `write` is called at once. It may put files into the folder it gets, each on the disk when it returns,
+        and returns the contents to be put beside them. All else is done in the background. -> The folder of
+        the checkpoint, once it is there.
+        Waits for the save before and raises that one's error. A step that is there intact stays as it is.
         """
-        files = check_contents(contents)
         if step < 0:
             raise ValueError(f"step: expected 0 or more, got {step}")
         # A score that is no number cannot be compared: it counts as none.
         score = float(score) if score is not None and math.isfinite(score) else None
         self.wait()
-        if background:
-            self._pending = self._writer.submit(self._save, step, files, score)
+        folder = self._directory / folder_name(step)
+        if _is_intact(folder):
+            self._pending = self._writer.submit(lambda: folder)
         else:
-            self._save(step, files, score)
+            contents = self._write_aside(folder, write)
+            self._pending = self._writer.submit(self._commit, folder, step, score, contents)
+        saved = self._pending
+        if not background:
+            self.wait()
+        return saved
 
     def wait(self) -> None:
         """Wait for a save in the background and raise its error if it failed."""
@@ -97,26 +110,28 @@ class CheckpointStore:
             matches = [(_FOLDER.fullmatch(path.name), path) for path in self._directory.iterdir()]
         return {int(match[1]): path for match, path in matches if match}
 
-    def _save(self, step: int, files: Files, score: float | None) -> None:
+    def _write_aside(self, folder: Path, write: Callable[[Path], Contents]) -> dict[str, bytes]:
         make_directory(self._directory)
         for leftover in self._directory.glob("step_*.tmp-*"):
             _remove(leftover)
-        folder = self._directory / folder_name(step)
-        if folder.exists():
-            if _is_intact(folder):
-                return
+        if folder.exists():  # damaged
             _retire(folder)
         aside = _aside(folder)
-        try:
-            write_folder(aside, step, score, files)
+        with naming(aside, "create"):
+            aside.mkdir()
+        with _removed_on_failure(aside):
+            return encode_contents(write(aside))
+
+    def _commit(self, folder: Path, step: int, score: float | None, contents: dict[str, bytes]) -> Path:
+        aside = _aside(folder)
+        with _removed_on_failure(aside):
+            seal_folder(aside, step, score, contents)
             with naming(folder, "write"):
                 os.rename(aside, folder)
-        except BaseException:
-            shutil.rmtree(aside, ignore_errors=True)
-            raise
         sync_directory(self._directory)
         self._passed_over.discard(folder)
         self._prune(step)
+        return folder
 
     def _prune(self, newest: int) -> None:
         # Damaged steps are being done again: their folders must not count among the last ones.
@@ -131,7 +146,18 @@ class CheckpointStore:
             _retire(folders[step])
 
 
+@contextmanager
+def _removed_on_failure(aside: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise
+
+
 def _is_intact(folder: Path) -> bool:
+    if not folder.exists():
+        return False
     try:
         read_folder(folder)
     except StorageError:

@@ -4,30 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
-
 from hacrl.storage.files import StorageError, digest, naming, sync_directory, write_synced
 
 Contents = Mapping[str, Any]
-"""File name to content: `*.json` holds what JSON can say, `*.safetensors` named tensors."""
-
-Files = Mapping[str, bytes | Mapping[str, torch.Tensor]]
-"""Checked contents: JSON is encoded already, tensors are written as they are."""
+"""Name of a `*.json` file to what it holds."""
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 _NAME = re.compile(rf"(?:{_PART}/)*{_PART}\.(?:json|safetensors)")
-_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +43,11 @@ class Checkpoint:
         except ValueError as error:
             raise StorageError(f"{path} is not JSON: {error}") from error
 
-    def tensors(self, name: str) -> dict[str, torch.Tensor]:
-        """One safetensors content; anything else in its place (a pickle, say) is refused unread."""
-        path = self._file(name)
-        try:
-            with naming(path, "read"):
-                return load_file(path)
-        except SafetensorError as error:
-            raise StorageError(f"{path} is not a safetensors file: {error}") from error
+    def folder(self, name: str) -> Path:
+        """Where the files are that somebody else has written, and reads."""
+        if not any(file.startswith(f"{name}/") for file in self.files):
+            raise StorageError(f"{self.path} holds no {name!r}, only {', '.join(self.names())}")
+        return self.path / name
 
     def _file(self, name: str) -> Path:
         if name not in self.files:
@@ -67,24 +55,24 @@ class Checkpoint:
         return self.path / name
 
 
-def check_contents(contents: Contents) -> Files:
-    """Refuse bad names and contents early. JSON is encoded here, so later changes to it do not matter."""
-    return {name: _checked(name, content) for name, content in contents.items()}
+def encode_contents(contents: Contents) -> dict[str, bytes]:
+    """Refuse bad names and contents. What is encoded here is not changed by whoever goes on."""
+    return {_json_name(name): _encode(name, content) for name, content in contents.items()}
 
 
-def _checked(name: str, content: Any) -> bytes | Mapping[str, torch.Tensor]:
+def _json_name(name: str) -> str:
+    if not name.endswith(".json"):
+        raise ValueError(f"{name!r} cannot hold JSON: expected a name that ends in .json")
+    return _checked_name(name)
+
+
+def _checked_name(name: str) -> str:
     if not _NAME.fullmatch(name) or name == MANIFEST:
         raise ValueError(
             f"{name!r} cannot name a checkpoint's file: expected a relative path of letters, digits and "
             f"'_.-', with '/' between folders, ending in .json or .safetensors, other than {MANIFEST}"
         )
-    if name.endswith(".json"):
-        return _encode(name, content)
-    if not isinstance(content, Mapping) or not all(
-        isinstance(item, torch.Tensor) for item in content.values()
-    ):
-        raise TypeError(f"{name}: expected a dictionary of tensors, got {type(content).__name__}")
-    return content
+    return name
 
 
 def _encode(name: str, content: Any) -> bytes:
@@ -102,39 +90,23 @@ def _has_string_keys(value: Any) -> bool:
     return all(map(_has_string_keys, value)) if isinstance(value, list | tuple) else True
 
 
-def write_folder(folder: Path, step: int, score: float | None, files: Files) -> None:
-    """Write a whole checkpoint, manifest last, and wait until the disk has all of it."""
-    with naming(folder, "create"):
-        folder.mkdir()
-    entries = {}
-    folders = {folder}
-    for name, content in files.items():
-        path = folder / name
-        folders.update(parent for parent in path.parents if parent.is_relative_to(folder))
-        with naming(path, "write"):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        if isinstance(content, bytes):
-            write_synced(path, content)
-        else:
-            _write_tensors(path, content)
-        entries[name] = {"bytes": path.stat().st_size, "sha256": digest(path)}
+def seal_folder(folder: Path, step: int, score: float | None, contents: Mapping[str, bytes]) -> None:
+    """Make a checkpoint of a folder in which files may be already: contents beside them, manifest last.
+
+    Waits until the disk has all of it; whoever wrote files before has waited for them.
+    """
+    for name, content in contents.items():
+        with naming(folder / name, "write"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_synced(folder / name, content)
+    with naming(folder, "read"):
+        found = sorted(folder.rglob("*"))
+    names = [_checked_name(path.relative_to(folder).as_posix()) for path in found if not path.is_dir()]
+    entries = {name: {"bytes": _size(folder / name), "sha256": digest(folder / name)} for name in names}
     manifest = {"format": FORMAT, "step": step, "score": score, "files": entries}
     write_synced(folder / MANIFEST, _sealed(manifest))
-    for written in folders:
+    for written in (folder, *(path for path in found if path.is_dir())):
         sync_directory(written)
-
-
-def _write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
-    # save_file releases the interpreter's lock and copies nothing; `safetensors.torch.save` does neither.
-    with naming(path, "write"):
-        try:
-            save_file(dict(tensors), path)
-        except (SafetensorError, ValueError, RuntimeError) as error:
-            if match := _OS_ERROR.search(str(error)):
-                raise OSError(int(match[1]), str(error)) from error
-            raise StorageError(f"cannot write {path}: {' '.join(str(error).split())}") from error
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
 
 
 def read_folder(folder: Path) -> Checkpoint:
@@ -154,7 +126,7 @@ def _check_file(path: Path, size: int, sha256: str) -> None:
     with naming(path, "read"):
         if path.is_symlink() or not path.is_file():
             raise StorageError(f"{path} is not a plain file")
-        if (found := path.stat().st_size) != size:
+        if (found := _size(path)) != size:
             raise StorageError(f"{path} has {found} bytes, {size} were written")
         if digest(path) != sha256:
             raise StorageError(f"{path} is damaged: its SHA-256 is not the one in the manifest")
@@ -188,6 +160,11 @@ def folder_name(step: int) -> str:
 def _sealed(manifest: Mapping[str, Any]) -> bytes:
     seal = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
     return json.dumps({**manifest, "sha256": seal}, sort_keys=True, indent=1).encode()
+
+
+def _size(path: Path) -> int:
+    with naming(path, "read"):
+        return path.stat().st_size
 
 
 def _read(path: Path) -> bytes:

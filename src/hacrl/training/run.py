@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from hacrl.config import RecipeError, recipe_differences
 from hacrl.config.problems import Problem
 from hacrl.evaluate import Evaluation, evaluate
 from hacrl.exchange import write_step
-from hacrl.storage.checkpoint import Checkpoint, CheckpointStore
+from hacrl.storage.checkpoint import Checkpoint, CheckpointStore, Contents
 from hacrl.storage.files import make_directory, truncate_jsonl, write_atomic
 from hacrl.storage.rundir import RunDirectory
 from hacrl.training.alerts import Alerts
@@ -187,25 +188,29 @@ class Run:
         write_atomic(path, json.dumps(_as_json(evaluations)).encode())
 
     def _save(self, *, background: bool, score: float | None = None) -> None:
-        progress = self.progress
-        states = self.team.each(lambda member: member.policy.state(), self.team.present)
-        contents: dict[str, Any] = {
+        saved = self._store.save(self.progress.step, self._write, score=score, background=background)
+        self.team.runtime.come_back_from(lambda name: saved.result() / state_folder(name))
+
+    def _write(self, folder: Path) -> Contents:
+        """Let the agents write their states -> what a checkpoint holds beside them."""
+        progress, team = self.progress, self.team
+        team.each(lambda member: member.policy.write_state(folder / state_folder(member.name)), team.present)
+        for name in team.lost:  # one that is lost just now may have left a part
+            shutil.rmtree(folder / state_folder(name), ignore_errors=True)
+        return {
             "trainer.json": {
-                "recipe": self.team.recipe.resolved(),
+                "recipe": team.recipe.resolved(),
                 "step": progress.step,
                 "seconds": progress.seconds,
                 "cpu_seconds": progress.cpu_seconds,
                 "totals": progress.totals,
                 "before": _as_json(progress.before),
-                "capability": self.team.capability.state_dict(),
+                "capability": team.capability.state_dict(),
                 "alerts": self._alerts.state_dict(),
-                "retired": self.team.retired,
-                "lost": sorted(self.team.lost),
+                "retired": team.retired,
+                "lost": sorted(team.lost),
             }
         }
-        for name, agent_state in states.items():
-            contents[f"agents/{name}/state.safetensors"] = agent_state
-        self._store.save(progress.step, contents, score=score, background=background)
 
     def _load(self, checkpoint: Checkpoint) -> None:
         state = checkpoint.json("trainer.json")
@@ -225,7 +230,12 @@ class Run:
         self._alerts.load_state_dict(state["alerts"])
         self.team.lost.update(state.get("lost", ()))
         for member in self.team.present:
-            member.policy.load_state(checkpoint.tensors(f"agents/{member.name}/state.safetensors"))
+            member.policy.read_state(checkpoint.folder(state_folder(member.name)))
+
+
+def state_folder(agent: str) -> str:
+    """Where in a checkpoint an agent keeps its training state."""
+    return f"agents/{agent}"
 
 
 def evaluation_file(directory: RunDirectory, step: int) -> Path:

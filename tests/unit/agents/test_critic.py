@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from hacrl.agents.critic import Critic
-from hacrl.agents.errors import NonFiniteLoss
+from hacrl.agents.errors import AgentError, NonFiniteLoss
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import LoraSettings, Optimisation
 from hacrl.algorithm import CriticParams, PpoObjective
 from hacrl.types import MiniBatch, TrainingRow
 from helpers_agents import random_rows, tiny_model, tiny_policy, tiny_tokenizer, training_rows
+from helpers_states import saved_tensors
 
 FAST = Optimisation(learning_rate=1e-3)
 
@@ -100,7 +101,7 @@ def test_the_learning_rate_is_ten_times_the_agents_unless_it_is_set() -> None:
     for rate, expected in ((None, 1e-2), (3e-4, 3e-4)):
         critic = Critic("ada", tiny_model("qwen3"), CriticParams(learning_rate=rate), FAST)
         critic.update(critic.judge(MINI_BATCHES)[0])
-        assert float(critic.state()["weight/head.bias"]) == pytest.approx(expected, rel=1e-3)
+        assert float(critic.optimiser.tensors()["weight/head.bias"]) == pytest.approx(expected, rel=1e-3)
 
 
 def test_micro_batches_change_neither_judgement_nor_updates() -> None:
@@ -146,16 +147,17 @@ def test_a_row_whose_advantages_cancel_is_trained_on() -> None:
 
 
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=2)])
-def test_going_on_from_a_state_is_exact(lora: LoraSettings | None) -> None:
-    def step(policy: Policy) -> dict[str, Tensor]:
+def test_going_on_from_a_state_is_exact(lora: LoraSettings | None, tmp_path: Path) -> None:
+    def step(policy: Policy, folder: Path) -> dict[str, Tensor]:
         policy.update(policy.judge(MINI_BATCHES), PpoObjective())
-        return policy.state()
+        policy.write_state(folder)
+        return saved_tensors(folder)
 
     whole = policy_with_critic(lora=lora)
-    middle = step(whole)
+    middle = step(whole, tmp_path / "middle")
     resumed = policy_with_critic(lora=lora)
-    resumed.load_state(middle)
-    last, again = step(whole), step(resumed)
+    resumed.read_state(tmp_path / "middle")
+    last, again = step(whole, tmp_path / "last"), step(resumed, tmp_path / "again")
     assert last.keys() == again.keys()
     assert all(last[key].equal(again[key]) for key in last)
     assert any(not last[key].equal(middle[key]) for key in last if key.startswith("critic/weight/body"))
@@ -167,8 +169,9 @@ def test_the_critic_is_not_saved_with_the_agent_and_another_state_is_refused(tmp
     plain.save(tmp_path / "without")
     files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("with", "without")]
     assert files[0] == files[1]
-    with pytest.raises(ValueError, match="belongs to another model"):
-        policy.load_state(plain.state())
+    plain.write_state(tmp_path / "state")
+    with pytest.raises(AgentError, match=r"belongs to another model .*'critic/weight/body"):
+        policy.read_state(tmp_path / "state")
 
 
 def test_without_a_critic_rows_stay_as_they_are_and_unjudged_rows_are_refused() -> None:
@@ -183,10 +186,10 @@ def test_a_loss_that_is_not_finite_leaves_the_critic_alone() -> None:
     assert judged[0].judgement is not None
     endless = replace(judged[0].judgement, returns=(float("inf"),) * len(judged[0].response_ids))
     broken: tuple[TrainingRow, ...] = (replace(judged[0], judgement=endless), *judged[1:])
-    before = critic.state()
+    before = {key: tensor.clone() for key, tensor in critic.optimiser.tensors().items()}
     with pytest.raises(NonFiniteLoss, match="agent 'ada': its critic's loss is inf"):
         critic.update(broken)
-    after = critic.state()
+    after = critic.optimiser.tensors()
     assert all(before[key].equal(after[key]) for key in before)
     assert critic.update(judged) == pytest.approx(
         Critic("ada", tiny_model("qwen3"), CriticParams(), FAST).update(judged)

@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 import torch
-import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file, save_file
-from torch import Tensor
-from torch.distributed.checkpoint import HuggingFaceStorageReader
 
 from hacrl.agents.learner import UpdateReport
 from hacrl.agents.policy import Policy
-from hacrl.agents.ranks import Ranks, whole
+from hacrl.agents.ranks import Ranks
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
 from hacrl.algorithm.critic import CriticParams
+from hacrl.storage.files import StorageError
 from helpers_agents import likelihood, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
 from helpers_ranks import COUNT, together
+from helpers_states import saved_parts, saved_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
@@ -38,7 +37,7 @@ def make(
     return Policy("ada", model, tiny_tokenizer(), **({"optimisation": OPTIMISATION} | options), ranks=ranks)
 
 
-def life(policy: Policy) -> dict[str, Any]:
+def life(policy: Policy, folder: Path) -> dict[str, Any]:
     """All an agent does, before and after it has learned."""
     seen: dict[str, Any] = {"rollouts": [], "scores": [], "reports": [], "gradients": []}
     for done in range(2):
@@ -47,7 +46,8 @@ def life(policy: Policy) -> dict[str, Any]:
         seen["gradients"].append(policy.gradient(BATCHES[0], likelihood, done))
         seen["reports"] += policy.update(policy.judge(BATCHES), likelihood)
     seen["fingerprint"] = policy.fingerprint()
-    seen["state"] = policy.state()
+    policy.write_state(folder)
+    seen["folder"] = folder
     return seen
 
 
@@ -73,10 +73,11 @@ def compare(alone: dict[str, Any], ranks: list[dict[str, Any]]) -> None:
         assert report.tokens == expected.tokens
         for field in ("loss", "grad_norm", "mean_logps", "kl", "value_loss"):
             assert close(getattr(report, field), getattr(expected, field), 1e-4), field
-    assert first["state"].keys() == alone["state"].keys()
-    for key, tensor in alone["state"].items():
+    state, expected = saved_tensors(first["folder"]), saved_tensors(alone["folder"])
+    assert state.keys() == expected.keys()
+    for key, tensor in expected.items():
         if key.partition("/")[0] in ("weight", "critic/weight", "step", "updates"):
-            assert close(first["state"][key], tensor), key
+            assert close(state[key], tensor), key
     assert repr(ranks[1]["reports"]) == repr(first["reports"])  # NaN is not NaN
     assert ranks[1]["fingerprint"] == first["fingerprint"]
 
@@ -93,62 +94,83 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS.keys())
-def test_two_ranks_do_the_same_as_one(options: dict[str, Any]):
-    compare(life(make(**options)), together(lambda ranks: life(make(ranks, **options))))
+def test_two_ranks_do_the_same_as_one(options: dict[str, Any], tmp_path: Path):
+    alone = life(make(**options), tmp_path / "alone")
+    compare(alone, together(lambda ranks: life(make(ranks, **options), tmp_path / "ranks")))
 
 
 @pytest.mark.parametrize("options", [{"critic": CriticParams()}, {"lora": LoraSettings(rank=2)}], ids=str)
-def test_half_precision_is_trained_through_sharded_copies_in_fp32(options: dict[str, Any]):
-    def begin(ranks: Ranks | None = None) -> tuple[list[UpdateReport], dict[str, Tensor]]:
+def test_half_precision_is_trained_through_sharded_copies_in_fp32(options: dict[str, Any], tmp_path: Path):
+    def begin(ranks: Ranks | None = None) -> list[UpdateReport]:
         policy = make(ranks, dtype=torch.bfloat16, **options)
         policy.sample(PROMPTS, 1, SAMPLING, 0)
-        return policy.update(policy.judge(BATCHES), likelihood), policy.state()
+        reports = policy.update(policy.judge(BATCHES), likelihood)
+        policy.write_state(tmp_path / ("ranks" if ranks else "alone"))
+        return reports
 
-    (reports, state), (first, _) = begin(), together(begin)
-    assert close([report.loss for report in first[0]], [report.loss for report in reports], 0.05)
-    assert close([report.grad_norm for report in first[0]], [report.grad_norm for report in reports], 0.05)
-    for key in state:
-        assert state[key].dtype == first[1][key].dtype
+    reports, (first, _) = begin(), together(begin)
+    assert close([report.loss for report in first], [report.loss for report in reports], 0.05)
+    assert close([report.grad_norm for report in first], [report.grad_norm for report in reports], 0.05)
+    alone, sharded = saved_tensors(tmp_path / "alone"), saved_tensors(tmp_path / "ranks")
+    for key in alone:
+        assert alone[key].dtype == sharded[key].dtype
         if "weight/" in key:  # two updates, whose sign may depend on rounding where the gradient is tiny
             rate = 1e-3 if key.startswith("critic/") else 1e-4
-            assert (state[key] - first[1][key]).abs().max() < 5 * rate
-            assert first[1][key].dtype == torch.float32
+            assert (alone[key] - sharded[key]).abs().max() < 5 * rate
+            assert sharded[key].dtype == torch.float32
 
 
-def test_a_state_goes_from_two_ranks_to_one_and_back_bit_by_bit():
-    def begin(ranks: Ranks) -> dict[str, Tensor]:
+def test_a_state_goes_between_any_numbers_of_ranks_bit_by_bit(tmp_path: Path):
+    """Some weights have fewer rows than there are ranks, and old states are whole in one file."""
+
+    def again(ranks: Ranks | None, *steps: tuple[str, str]) -> str:
+        policy = make(ranks, critic=CriticParams())
+        for source, target in steps:
+            policy.read_state(tmp_path / source)
+            policy.write_state(tmp_path / target)
+        return policy.fingerprint()
+
+    def begin(ranks: Ranks) -> str:
+        policy = make(ranks, critic=CriticParams())
+        policy.update(policy.judge(BATCHES), likelihood)
+        policy.write_state(tmp_path / "3")
+        return policy.fingerprint()
+
+    (fingerprint, *others) = together(begin, 3)
+    state = saved_tensors(tmp_path / "3")
+    (tmp_path / "old").mkdir()
+    save_file(state, tmp_path / "old" / "state.safetensors")
+    fingerprints = [*others, again(None, ("3", "3 1"))]
+    fingerprints += together(lambda ranks: again(ranks, ("3", "3 2"), ("3 1", "3 1 2"), ("old", "old 2")))
+    fingerprints.append(again(None, ("3 2", "3 2 1")))
+    assert fingerprints == [fingerprint] * 6
+    for path in ("3 1", "3 2", "3 1 2", "old 2", "3 2 1"):
+        found = saved_tensors(tmp_path / path)
+        assert found.keys() == state.keys()
+        assert all(torch.equal(found[key], state[key]) for key in state), path
+
+
+def test_every_rank_writes_its_part_alone_into_a_folder_that_all_share(tmp_path: Path):
+    def write(ranks: Ranks) -> str | None:
         policy = make(ranks)
         policy.update(BATCHES, likelihood)
-        return policy.state()
+        policy.write_state(tmp_path / "shared")
+        try:
+            policy.write_state(tmp_path / f"of rank {ranks.rank}")
+        except StorageError as error:
+            return str(error)
+        return None
 
-    state, nothing = together(begin)
-    assert set(nothing) <= {key for key in state if not key.startswith(("weight/", "exp_avg"))}
-
-    def again(ranks: Ranks | None = None) -> tuple[dict[str, Tensor], str]:
-        policy = make(ranks)
-        policy.load_state(state)
-        return policy.state(), policy.fingerprint()
-
-    one, (two, _) = again(), together(again)
-    for restored, fingerprint in (one, two):
-        assert fingerprint == one[1]
-        assert restored.keys() == state.keys()
-        assert all(torch.equal(restored[key], state[key]) for key in state)
-
-
-def test_a_state_on_disk_is_a_torch_distributed_checkpoint_in_safetensors(tmp_path: Path):
-    state = make().state()
-    save_file(state, tmp_path / "state.safetensors")
-
-    def read(ranks: Ranks) -> dict[str, Tensor]:
-        policy = make(ranks, optimisation=Optimisation())
-        found = {f"weight/{name}": torch.zeros_like(p.detach()) for name, p in policy._trainable().items()}
-        dcp.load(found, storage_reader=HuggingFaceStorageReader(str(tmp_path)))
-        return {key: whole(tensor) for key, tensor in found.items()}
-
-    for found in together(read):
-        assert found.keys() == {key for key in state if key.startswith("weight/")}
-        assert all(torch.equal(found[key], state[key]) for key in found)
+    messages = together(write)
+    parts = saved_parts(tmp_path / "shared")
+    files = {file for file, *_ in parts}
+    whole = sum(tensor.nbytes for tensor in saved_tensors(tmp_path / "shared").values())
+    assert len(files) == COUNT
+    assert sum(part.nbytes for *_, part in parts) == whole  # what all ranks have alike is written once
+    for one in files:
+        assert 0.45 < sum(part.nbytes for file, *_, part in parts if file == one) / whole < 0.55
+    for message in messages:
+        assert "of rank 0/shard-00002-model-00001-of-00001.safetensors was written by another rank" in message
 
 
 def test_two_ranks_save_one_directory(tmp_path: Path):

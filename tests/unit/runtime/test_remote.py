@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import count
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
-from safetensors.torch import load, save
 
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.errors import EngineFailed, NonFiniteLoss
@@ -19,6 +19,7 @@ from hacrl.runtime.agent_process import Facts
 from hacrl.runtime.crew import Resources
 from hacrl.runtime.meeting import Meeting
 from hacrl.runtime.remote import ATTEMPTS, Conduct, RemoteAgent
+from hacrl.storage.files import StorageError
 
 
 class RayError(Exception): ...
@@ -48,17 +49,16 @@ class Process:
     def call(self, method: str, arguments: tuple[Any, ...]) -> Any:
         if method == "score":
             return [(self.rank, row) for row in range(2)]
+        if method == "write_state":
+            Path(*arguments).mkdir(exist_ok=True)
+            Path(*arguments, "weight").write_text(str(self.weight))
+        if method == "read_state":
+            self.weight = int(Path(*arguments, "weight").read_text())
         if method == "update":
             self.weight = 10 * self.weight + arguments[2]
             if arguments[2] == 9:
                 raise NonFiniteLoss("odd")
         return self.weight
-
-    def state(self) -> bytes:
-        return save({"weight": torch.tensor(self.weight)})
-
-    def load_state(self, state: bytes) -> None:
-        self.weight = int(load(state)["weight"])
 
 
 class FakeRay:
@@ -103,7 +103,7 @@ class FakeRay:
                 remote=lambda *arguments: cache(lambda: self._answer(process, name, arguments))
             )
 
-        asked = ("open_meeting", "load", "call", "state", "load_state")
+        asked = ("open_meeting", "load", "call")
         return SimpleNamespace(**{name: method(name) for name in asked})
 
     def _answer(self, process: Process, name: str, arguments: tuple[Any, ...]) -> Any:
@@ -134,6 +134,18 @@ class FakeRay:
         return {"CPU": 1.0}
 
 
+@pytest.fixture
+def folders(tmp_path: Path) -> Iterator[Path]:
+    """Empty ones, one after the other."""
+
+    def make() -> Iterator[Path]:
+        for number in count():
+            (tmp_path / str(number)).mkdir()
+            yield tmp_path / str(number)
+
+    return make()
+
+
 class Dies:
     """Ends the process at the given calls, counted from 1."""
 
@@ -158,12 +170,14 @@ def agent(
     return remote
 
 
-def life(remote: RemoteAgent) -> list[Any]:
+def life(remote: RemoteAgent, folder: Path) -> list[Any]:
     """Two updates, a checkpoint, three more of which one fails half-way: what the loop sees of it."""
     seen: list[Any] = []
     for done in (1, 2):
         seen.append(remote.update(((),), GspoObjective(), done))
-    seen.append({key: int(value) for key, value in remote.state().items()})
+    remote.write_state(folder / "aside")
+    seen.append((folder / "aside" / "weight").read_text())
+    remote.come_back_from(lambda: renamed(folder))
     for done in (3, 9, 4):
         try:
             seen.append(remote.update(((),), GspoObjective(), done))
@@ -173,17 +187,64 @@ def life(remote: RemoteAgent) -> list[Any]:
     return seen
 
 
-def test_a_process_lost_at_any_call_leaves_no_trace():
-    undisturbed = life(agent(FakeRay()))
-    assert undisturbed == [1, 12, {"weight": 12}, 123, "odd", 12394, "12394"]
+def renamed(folder: Path) -> Path:
+    """The checkpoint's last name, which it gets only now."""
+    if (folder / "aside").exists():
+        (folder / "aside").rename(folder / "saved")
+    return folder / "saved"
+
+
+def test_a_process_lost_at_any_call_leaves_no_trace(folders):
+    undisturbed = life(agent(FakeRay()), next(folders))
+    assert undisturbed == [1, 12, "12", 123, "odd", 12394, "12394"]
     for first in range(1, 9):
         for second in range(first + 1, first + 6):  # also while it comes back
             notices: list[str] = []
             ray = FakeRay(Dies(first, second))
-            assert life(agent(ray, notices)) == undisturbed, (first, second)
+            assert life(agent(ray, notices), next(folders)) == undisturbed, (first, second)
             assert len(notices) == 2
             assert ray.names == ["ada-0-rank0", "ada-1-rank0", "ada-2-rank0"]
             assert ray.removed == 2
+
+
+def test_a_resumed_agent_comes_back_from_where_it_was_resumed(tmp_path):
+    (tmp_path / "weight").write_text("7")
+    for moment in range(2, 5):
+        remote = agent(FakeRay(Dies(moment)))
+        remote.update(((),), GspoObjective(), 5)
+        remote.read_state(tmp_path)
+        assert remote.update(((),), GspoObjective(), 6) == 76
+        assert remote.fingerprint() == "76"
+
+
+def test_a_checkpoint_that_could_not_be_finished_ends_the_agent_that_needs_it(tmp_path):
+    def failed() -> Path:
+        raise StorageError("cannot write manifest.json: No space left on device")
+
+    remote = agent(FakeRay(Dies(3)))
+    remote.write_state(tmp_path)
+    remote.come_back_from(failed)
+    with pytest.raises(StorageError, match="No space left"):
+        remote.fingerprint()
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_state_that_is_not_where_the_loop_can_see_it_is_an_error(tmp_path, monkeypatch, ranks):
+    ray = FakeRay()
+    monkeypatch.setattr(Process, "call", lambda process, method, arguments: None)
+    with pytest.raises(StorageError, match=r"agent 'ada' wrote its state to .*absent.* all machines share"):
+        agent(ray, resources=Resources(ranks=ranks)).write_state(tmp_path / "absent")
+
+
+def test_ranks_that_cannot_write_are_not_asked_again(tmp_path):
+    def full(asked: str) -> None:
+        if asked == "write_state":
+            raise RayTaskError(StorageError("cannot write state: No space left on device"))
+
+    ray = FakeRay(full)
+    with pytest.raises(StorageError, match="No space left"):
+        agent(ray, resources=Resources(ranks=2)).write_state(tmp_path)
+    assert len(ray.names) == 2
 
 
 def test_an_answer_that_comes_too_late_counts_as_lost():
@@ -263,11 +324,11 @@ def test_all_ranks_are_asked_and_their_shares_joined_in_order():
     assert ray.bundles == [[{"CPU": 3.0}]]
 
 
-def test_when_one_rank_fails_all_are_started_again():
-    undisturbed = life(agent(FakeRay()))
+def test_when_one_rank_fails_all_are_started_again(folders):
+    undisturbed = life(agent(FakeRay()), next(folders))
     for moment in range(1, 18):
         ray = FakeRay(Dies(moment))
-        assert life(agent(ray, resources=Resources(ranks=2))) == undisturbed, moment
+        assert life(agent(ray, resources=Resources(ranks=2)), next(folders)) == undisturbed, moment
         assert ray.names == [f"ada-{start}-rank{rank}" for start in range(2) for rank in range(2)]
 
 

@@ -12,6 +12,7 @@ from hacrl.algorithm.critic import CriticParams
 from hacrl.runtime import turns
 from hacrl.runtime.turns import AgentInTurn, Turns
 from helpers_agents import gspo, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
+from helpers_states import saved_tensors
 from helpers_train import make_agent, outcome, recipe, run
 
 BATCHES = (training_rows(random_rows(2, 2)), training_rows(random_rows(2, 1), own=False, seed=1))
@@ -39,7 +40,7 @@ def lives(agents: list[Any]) -> list[Any]:
     return seen
 
 
-def test_agents_that_wait_elsewhere_do_the_same_bit_by_bit(monkeypatch):
+def test_agents_that_wait_elsewhere_do_the_same_bit_by_bit(monkeypatch, tmp_path):
     plans: list[Any] = [Plan(seed) for seed in range(2)]
     plain = [plan.load() for plan in plans]
     expected = lives(plain)
@@ -52,8 +53,11 @@ def test_agents_that_wait_elsewhere_do_the_same_bit_by_bit(monkeypatch):
     for agent, policy in zip(agents, plain, strict=True):
         shared.take(agent)
         assert agent.fingerprint() == policy.fingerprint()
-        state = policy.state()
-        assert all(torch.equal(tensor, state[key]) for key, tensor in agent.state().items())
+        policy.write_state(tmp_path / "alone")
+        agent.write_state(tmp_path / "in turn")
+        expected, found = saved_tensors(tmp_path / "alone"), saved_tensors(tmp_path / "in turn")
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(tensor, expected[key]) for key, tensor in found.items())
 
 
 def test_a_run_with_shared_devices_is_the_same_run(tmp_path):
