@@ -1,11 +1,13 @@
-"""What it brings two unequal agents on Ray not to wait for each other in every step."""
+"""What it brings two agents on Ray not to wait for each other in every step."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import comb
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from hacrl.agents.loading import no_progress_bar
@@ -18,92 +20,125 @@ from hacrl.training.asynchronous import steps_until_meeting
 from hacrl.training.team import Team, build_team
 from hacrl.training.train import StepRecord, train_step
 
-LARGE = Workload(SIZES["M"])
-"""Answers end at random: how long a step takes differs from step to step."""
-SMALL = replace(LARGE, size=replace(SIZES["S"], vocab=LARGE.size.vocab), seed=1)
+LARGE = Workload(SIZES["M"], eos_hazard=0.02, max_new=512, prompts=2, samples=4)
+"""The longest answer decides how long an agent draws. Of a few that end at random it is now long, now short;
+of the 128 of other measurements it always reaches the limit, and nobody would be late in turns."""
+SMALL = replace(LARGE, size=replace(SIZES["S"], vocab=LARGE.size.vocab))
 """Words that both know."""
-STEPS = 4
+STEPS = 8
 """From one meeting to the next."""
-
-
-@dataclass(frozen=True)
-class Way:
-    """One way to train: steps per hour, and the share of the time in which each agent samples or learns."""
-
-    steps_per_hour: Spread
-    busy: dict[str, Spread]
+Stretch = Sequence[StepRecord]
+"""The steps from one meeting to the next."""
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """The same team both ways in turns, and the ratio of the steps per hour within each round."""
+    """The same steps of a team both ways, in turns; all ratios are within a round."""
 
-    synchronous: Way
-    asynchronous: Way
+    synchronous: Spread
+    """Steps per hour."""
+    asynchronous: Spread
     gain: Spread
+    """How many times as fast it is without waiting."""
+    bound: Spread
+    """What that could be at most, from the times each agent draws and learns in synchronous steps."""
 
 
-def measure_waiting(progress: Callable[[str], None], rounds: int = 5) -> Waiting:
-    """A small and a large agent; every round has four steps with waiting and four without."""
+@dataclass(frozen=True)
+class Teams:
+    """Two large agents, of which now this one, now that one is slow; and a small and a large one."""
+
+    equal: Waiting
+    unequal: Waiting
+
+
+def measure_waiting(progress: Callable[[str], None], rounds: int = 5) -> Teams:
+    """Every round has eight steps with waiting and the same ones without."""
+    return Teams(_measure((LARGE, LARGE), rounds, progress), _measure((SMALL, LARGE), rounds, progress))
+
+
+def _measure(works: Sequence[Workload], rounds: int, progress: Callable[[str], None]) -> Waiting:
+    """Who comes first changes from round to round, so that a drift of the machine cancels."""
     with tempfile.TemporaryDirectory() as folder:
-        team = _team(Path(folder))
+        team = _team(Path(folder), works)
         try:
-            progress("warming up")
+            progress("a new team: warming up")
             train_step(team, 1)
-            found: dict[str, list[list[StepRecord]]] = {"synchronous": [], "asynchronous": []}
+            waited: list[Stretch] = []
+            free: list[Stretch] = []
             for number in range(rounds):
                 progress(f"round {number + 1} of {rounds}")
-                first = 1 + 2 * STEPS * number
-                found["synchronous"].append([train_step(team, first + n) for n in range(STEPS)])
-                found["asynchronous"].append(list(steps_until_meeting(team, first + STEPS)))
+                ways = [(waited, _synchronous), (free, steps_until_meeting)]
+                for found, way in ways if number % 2 else reversed(ways):
+                    found.append(list(way(team, 1 + STEPS * number)))
         finally:
             team.close()
-    ways = {name: _way(stretches, team.names) for name, stretches in found.items()}
-    pairs = zip(found["synchronous"], found["asynchronous"], strict=True)
-    return Waiting(**ways, gain=Spread.of([_seconds(waited) / _seconds(free) for waited, free in pairs]))
+    return compared(waited, free, team.names)
 
 
-def _way(stretches: Sequence[Sequence[StepRecord]], agents: Sequence[str]) -> Way:
-    return Way(
-        Spread.of([3600 * STEPS / _seconds(stretch) for stretch in stretches]),
-        {agent: Spread.of([_busy(stretch, agent) for stretch in stretches]) for agent in agents},
+def _synchronous(team: Team, first: int) -> Iterator[StepRecord]:
+    return (train_step(team, first + n) for n in range(STEPS))
+
+
+def compared(waited: Sequence[Stretch], free: Sequence[Stretch], agents: Sequence[str]) -> Waiting:
+    """The stretches of every round side by side."""
+    pairs = zip(waited, free, strict=True)
+    return Waiting(
+        Spread.of([3600 * STEPS / _seconds(stretch) for stretch in waited]),
+        Spread.of([3600 * STEPS / _seconds(stretch) for stretch in free]),
+        gain=with_interval([_seconds(before) / _seconds(after) for before, after in pairs]),
+        bound=with_interval([_bound(stretch, agents) for stretch in waited]),
     )
 
 
-def _seconds(stretch: Sequence[StepRecord]) -> float:
+def with_interval(values: Sequence[float]) -> Spread:
+    """The median and its 95% interval by the sign test, for any distribution; below 6 values the range."""
+    ordered, cut, tail = sorted(values), 0, 0.5 ** len(values)
+    while tail <= 0.025:
+        cut += 1
+        tail += comb(len(values), cut) * 0.5 ** len(values)
+    outermost = max(cut, 1)
+    return Spread(median(ordered), ordered[outermost - 1], ordered[-outermost])
+
+
+def _seconds(stretch: Stretch) -> float:
     return sum(record.elapsed for record in stretch)
 
 
-def _busy(stretch: Sequence[StepRecord], agent: str) -> float:
-    phases = (f"sample/{agent}", f"update/{agent}")
-    return sum(record.seconds[phase] for record in stretch for phase in phases) / _seconds(stretch)
+def _bound(stretch: Stretch, agents: Sequence[str]) -> float:
+    """In every phase the slowest agent is waited for; nobody can be faster than the agent with most to do."""
+    phases = [
+        [record.seconds[f"{phase}/{agent}"] for agent in agents]
+        for record in stretch
+        for phase in ("sample", "update")
+    ]
+    return sum(map(max, phases)) / max(map(sum, zip(*phases, strict=True)))
 
 
-def waiting_tables(found: Waiting) -> list[Table]:
+def waiting_tables(found: Teams) -> list[Table]:
     """Both ways side by side."""
-    agents = list(found.synchronous.busy)
     rows = [
         (
             name,
-            f"{way.steps_per_hour.median:,.0f}",
-            f"{gain.median:.2f} ({gain.low:.2f} to {gain.high:.2f})" if gain else "",
-            *(f"{way.busy[agent].median:.0%}" for agent in agents),
+            f"{waiting.synchronous.median:,.0f}",
+            f"{waiting.asynchronous.median:,.0f}",
+            *(
+                f"{ratio.median:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+                for ratio in (waiting.gain, waiting.bound)
+            ),
         )
-        for name, way, gain in (
-            ("synchronous", found.synchronous, None),
-            ("asynchronous", found.asynchronous, found.gain),
-        )
+        for name, waiting in (("two large agents", found.equal), ("a small and a large one", found.unequal))
     ]
-    header = ("", "steps per hour", "gain", *(f"{agent} at work" for agent in agents))
-    title = f"A small and a large agent on Ray, 16 prompts x 8 samples, meeting every {STEPS} steps"
+    header = ("", "steps per hour, waiting", "not waiting", "gain", "gain at most")
+    title = f"Agents on Ray, answers of very different lengths, meeting every {STEPS} steps"
     return [Table(title, header, rows)]
 
 
-def _team(folder: Path) -> Team:
-    agents = {name: _save_agent(folder / name, work) for name, work in (("small", SMALL), ("large", LARGE))}
+def _team(folder: Path, works: Sequence[Workload]) -> Team:
+    models = [_save_agent(folder / str(seed), replace(work, seed=seed)) for seed, work in enumerate(works)]
     recipe = parse_recipe(
         {
-            "agents": [{"name": name, "model": str(path)} for name, path in agents.items()],
+            "agents": [{"name": name, "model": str(path)} for name, path in zip("ab", models, strict=True)],
             "task": "words",
             "method": {"name": "hacpo", "delta": 0.8},
             "steps": 1_000_000,
