@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import count
 from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +20,7 @@ from hacrl.runtime.agent_process import Facts
 from hacrl.runtime.crew import Resources
 from hacrl.runtime.meeting import Meeting
 from hacrl.runtime.remote import ATTEMPTS, Conduct, RemoteAgent
+from hacrl.storage import checkpoint
 from hacrl.storage.files import StorageError
 
 
@@ -50,10 +52,10 @@ class Process:
         if method == "score":
             return [(self.rank, row) for row in range(2)]
         if method == "write_state":
-            Path(*arguments).mkdir(exist_ok=True)
-            Path(*arguments, "weight").write_text(str(self.weight))
+            Path(*arguments).mkdir(parents=True, exist_ok=True)
+            Path(*arguments, "weight.json").write_text(str(self.weight))
         if method == "read_state":
-            self.weight = int(Path(*arguments, "weight").read_text())
+            self.weight = int(Path(*arguments, "weight.json").read_text())
         if method == "update":
             self.weight = 10 * self.weight + arguments[2]
             if arguments[2] == 9:
@@ -176,7 +178,7 @@ def life(remote: RemoteAgent, folder: Path) -> list[Any]:
     for done in (1, 2):
         seen.append(remote.update(((),), GspoObjective(), done))
     remote.write_state(folder / "aside")
-    seen.append((folder / "aside" / "weight").read_text())
+    seen.append((folder / "aside" / "weight.json").read_text())
     remote.come_back_from(lambda: renamed(folder))
     for done in (3, 9, 4):
         try:
@@ -208,13 +210,37 @@ def test_a_process_lost_at_any_call_leaves_no_trace(folders):
 
 
 def test_a_resumed_agent_comes_back_from_where_it_was_resumed(tmp_path):
-    (tmp_path / "weight").write_text("7")
+    (tmp_path / "weight.json").write_text("7")
     for moment in range(2, 5):
         remote = agent(FakeRay(Dies(moment)))
         remote.update(((),), GspoObjective(), 5)
         remote.read_state(tmp_path)
         assert remote.update(((),), GspoObjective(), 6) == 76
         assert remote.fingerprint() == "76"
+
+
+def test_an_agent_lost_while_its_checkpoint_is_being_finished_waits_for_it(tmp_path, monkeypatch):
+    gate, seal = Event(), checkpoint.seal_folder
+
+    def slow(*arguments: Any) -> None:
+        assert gate.wait(30)
+        seal(*arguments)
+
+    monkeypatch.setattr(checkpoint, "seal_folder", slow)
+    store = checkpoint.CheckpointStore(tmp_path, keep=1)
+    remote = agent(FakeRay(Dies(4)))
+    remote.update(((),), GspoObjective(), 5)
+    saved = store.save(1, lambda folder: remote.write_state(folder / "agents/ada") or {})
+
+    def folder() -> Path:
+        assert not saved.done()
+        gate.set()
+        return saved.result() / "agents/ada"
+
+    remote.come_back_from(folder)
+    assert remote.update(((),), GspoObjective(), 6) == 56
+    assert remote._starts == 2
+    store.close()
 
 
 def test_a_checkpoint_that_could_not_be_finished_ends_the_agent_that_needs_it(tmp_path):
