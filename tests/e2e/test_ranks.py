@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import shutil
 from importlib.util import find_spec
@@ -14,7 +15,7 @@ import torch
 from hacrl.agents.blueprint import Blueprint
 from hacrl.rewards.processes import descendants
 from hacrl.runtime import AgentLost
-from hacrl.runtime.crew import Resources
+from hacrl.runtime.place import Resources
 from hacrl.runtime.ray_runtime import RayRuntime
 from hacrl.runtime.remote import Conduct
 from helpers_train import final_weights, make_agent, recipe, responses, run
@@ -54,8 +55,21 @@ def test_two_ranks_do_the_same_as_local_and_their_checkpoint_is_resumed_by_one(t
     same(tmp_path / "resumed", tmp_path / "local")
 
 
-def same(one: Path, other: Path) -> None:
-    ours, theirs = final_weights(one, "ada"), final_weights(other, "ada")
+def test_agents_that_share_devices_in_turns_do_the_same_as_local(tmp_path):
+    agents = {"ada": make_agent(tmp_path / "ada", 1), "eve": make_agent(tmp_path / "eve", 3, "qwen3")}
+    settled = recipe(agents, steps=2, evaluation={"prompts": 3, "before": False})
+    run(settled, tmp_path / "local")
+    shared = copy.deepcopy(settled | {"runtime": {"name": "ray", "share_devices": True}})
+    shared["agents"][1]["resources"] = {"ranks": 2}
+    run(shared, tmp_path / "shared")
+    assert not descendants(os.getpid())
+    assert responses(tmp_path / "shared") == responses(tmp_path / "local")
+    for name in agents:
+        same(tmp_path / "shared", tmp_path / "local", name)
+
+
+def same(one: Path, other: Path, name: str = "ada") -> None:
+    ours, theirs = final_weights(one, name), final_weights(other, name)
     assert ours.keys() == theirs.keys()
     assert all((ours[key] - theirs[key]).abs().max() < 1e-5 for key in theirs)
 

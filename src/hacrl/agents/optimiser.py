@@ -87,7 +87,8 @@ class Optimiser:
         """Keep the master copies and the moments on another device; the weights are the model's."""
         for name, master in self._masters.items():
             if master is not self._parameters[name]:
-                master.data = master.data.to(device)
+                # AdamW knows it by its identity; the data of a sharded one cannot be set.
+                torch.utils.swap_tensors(master, nn.Parameter(master.detach().to(device)))
             moments = self._adamw.state.get(master, {})
             moments.update({key: value.to(device) for key, value in moments.items()})
 

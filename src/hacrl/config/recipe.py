@@ -181,11 +181,10 @@ def _asynchronous(recipe: Recipe) -> Iterator[Problem]:
 
 def _runtime(recipe: Recipe) -> Iterator[Problem]:
     """Ray hides the GPUs from a process that asked for none."""
-    if recipe.runtime.name != "ray":
-        yield from _sharing(recipe)
-        return
     if recipe.runtime.share_devices:
-        yield Problem("runtime.share_devices", "expected false with ray: agents there have their own devices")
+        yield from _sharing(recipe)
+    if recipe.runtime.name != "ray":
+        return
     for position, agent in enumerate(recipe.agents):
         key = f"agents.{position}.resources"
         if agent.device.startswith("cuda") and not agent.resources.gpus:
@@ -204,11 +203,24 @@ def _runtime(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _sharing(recipe: Recipe) -> Iterator[Problem]:
-    """vLLM's weights and cache cannot leave the device."""
+    """Who works in turns has the same devices as the others, and can leave them: vLLM's weights cannot."""
+    if recipe.asynchronous:
+        yield Problem(
+            "exchange.asynchronous",
+            "expected null with runtime.share_devices: agents work one after the other",
+        )
     for position, agent in enumerate(recipe.agents):
-        if recipe.runtime.share_devices and agent.engine is not None:
+        key = f"agents.{position}"
+        if agent.engine is not None:
+            yield Problem(f"{key}.engine", "expected builtin with runtime.share_devices, got vllm")
+        if recipe.runtime.name == "ray" and agent.resources.nodes > 1:
+            yield Problem(f"{key}.resources.nodes", "expected 1 with runtime.share_devices, got more")
+        first = recipe.agents[0].resources.gpus
+        if recipe.runtime.name == "ray" and agent.resources.gpus != first:
             yield Problem(
-                f"agents.{position}.engine", "expected builtin with runtime.share_devices, got vllm"
+                f"{key}.resources.gpus",
+                f"expected {first:g} with runtime.share_devices, as the first agent has, "
+                f"got {agent.resources.gpus:g}",
             )
 
 

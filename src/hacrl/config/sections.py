@@ -334,7 +334,7 @@ class RuntimeSection(Section):
     name: Literal["local", "ray"] = "local"
     """`local` (all in one process) or `ray` (each in a process of its own, at the same time)."""
     share_devices: bool = False
-    """`local`: only the agent that works is on its device, the others wait in the CPU's memory."""
+    """Only the agent that works is on the devices, the others wait in the CPU's memory."""
     address: Annotated[str, Field(pattern=r"^[^/\s]+:\d{1,5}$")] | None = None
     """`ray`: `host:port` of a running cluster; null starts one that only this machine can reach."""
     on_failure: Literal["retry", "degrade", "stop"] = "retry"

@@ -12,6 +12,7 @@ import torch
 from hacrl.agents.blueprint import Blueprint, device_of
 from hacrl.agents.policy import Policy
 from hacrl.runtime.meeting import LOOPBACK, Meeting, join, listen
+from hacrl.runtime.turns import WAITING
 from hacrl.types import Encoder
 
 
@@ -31,6 +32,7 @@ class AgentProcess:
     """A policy or one rank of it; what comes in or goes out is plain data, never weights."""
 
     _policy: Policy
+    _home: torch.device
 
     def __init__(self, rank: int = 0, ranks: int = 1) -> None:
         self._rank = rank
@@ -57,9 +59,18 @@ class AgentProcess:
             device = device_of(blueprint.device)
             ranks = join(meeting, self._rank, self._ranks, device, self._listener)
         self._policy = policy = blueprint.load(ranks)
+        self._home = policy.device
         node = ray.get_runtime_context().get_node_id()
         return Facts(policy.encoder, policy.parameters, policy.context_length, os.getpid(), node)
 
     def call(self, method: str, arguments: tuple[Any, ...]) -> Any:
         """What the policy's method returns."""
         return getattr(self._policy, method)(*arguments)
+
+    def come(self) -> None:
+        """Be on the device again that the agent was made on."""
+        self._policy.move(self._home)
+
+    def leave(self) -> None:
+        """Wait in the CPU's memory: another agent has the device."""
+        self._policy.move(WAITING)

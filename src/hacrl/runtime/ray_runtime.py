@@ -14,8 +14,9 @@ from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
 from hacrl.runtime.base import AgentLost, Traffic
 from hacrl.runtime.cluster import Head, open_cluster
-from hacrl.runtime.crew import Resources
-from hacrl.runtime.remote import Conduct, RemoteAgent
+from hacrl.runtime.place import Place, Resources, shared_bundles
+from hacrl.runtime.remote import Conduct, RemoteAgent, SharedDevices
+from hacrl.runtime.turns import Turns
 
 T = TypeVar("T")
 
@@ -24,17 +25,32 @@ class RayRuntime:
     """Agents work at the same time, as far as the cluster has room for them."""
 
     def __init__(
-        self, resources: Mapping[str, Resources], conduct: Conduct, address: str | None = None
+        self,
+        resources: Mapping[str, Resources],
+        conduct: Conduct,
+        address: str | None = None,
+        *,
+        share_devices: bool = False,
     ) -> None:
-        """Connect to the cluster at `host:port`, or start one on this machine with room for the agents."""
+        """Connect to the cluster at `host:port`, or start one on this machine with room for the agents.
+
+        Agents that share devices have one place together and work one after the other.
+        """
         self._resources = resources
         self._conduct = conduct
         self._notices: list[str] = []
         self._agents: list[RemoteAgent] = []
         self._cluster = ExitStack()
-        cpus = math.ceil(sum(needed.cpus * needed.ranks for needed in resources.values()))
+        bundles = [bundle for needed in resources.values() for bundle in needed.bundles]
+        if share_devices:
+            bundles = shared_bundles(resources.values())
+        cpus = math.ceil(sum(bundle["CPU"] for bundle in bundles))
         self._ray: Any = self._cluster.enter_context(open_cluster(address, cpus, conduct.start_seconds))
         self._head = Head(self._ray.get_runtime_context().gcs_address)
+        self._shared: SharedDevices | None = None
+        if share_devices:
+            place = Place(self._ray, "shared", bundles, spread=False, sharers=len(resources))
+            self._shared = SharedDevices(place, Turns())
 
     def load(self, blueprints: Sequence[Blueprint]) -> list[Agent]:
         """Start a process for every agent and load its model there."""
@@ -46,6 +62,7 @@ class RayRuntime:
                 self._resources[blueprint.name],
                 self._conduct,
                 self._notices.append,
+                self._shared,
             )
             for blueprint in blueprints
         ]
@@ -60,8 +77,9 @@ class RayRuntime:
         return list(self._agents)
 
     def run(self, tasks: Mapping[str, Callable[[], T]]) -> dict[str, T | AgentLost]:
-        """All tasks at the same time, each in a thread that waits for its agent."""
-        with ThreadPoolExecutor(max_workers=max(1, len(tasks))) as threads:
+        """All tasks at the same time, each in a thread that waits for its agent; or one after the other."""
+        at_once = 1 if self._shared else max(1, len(tasks))
+        with ThreadPoolExecutor(max_workers=at_once) as threads:
             futures = {name: threads.submit(partial(self._outcome, task)) for name, task in tasks.items()}
             try:
                 for future in as_completed(futures.values()):

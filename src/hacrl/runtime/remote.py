@@ -23,8 +23,10 @@ from hacrl.algorithm.batch import Objective
 from hacrl.runtime.agent_process import Facts
 from hacrl.runtime.base import AgentLost, Traffic
 from hacrl.runtime.cluster import CHECK_SECONDS, Head
-from hacrl.runtime.crew import Crew, NoRoom, Resources
+from hacrl.runtime.crew import Crew
 from hacrl.runtime.meeting import Meeting
+from hacrl.runtime.place import NoRoom, Place, Resources
+from hacrl.runtime.turns import Turns
 from hacrl.storage.files import StorageError
 from hacrl.types import Encoder, MiniBatch, Prompt, Rollout
 
@@ -42,6 +44,14 @@ class Conduct:
     on_failure: OnFailure = "retry"
     start_seconds: float = 300.0
     deadline_seconds: float = 3600.0
+
+
+@dataclass(frozen=True)
+class SharedDevices:
+    """The one place of all agents, in which they work in turns."""
+
+    place: Place
+    turns: Turns
 
 
 class _Gone(Exception):
@@ -63,6 +73,7 @@ class RemoteAgent:
         resources: Resources,
         conduct: Conduct,
         notify: Callable[[str], None],
+        shared: SharedDevices | None = None,
     ) -> None:
         self.name = blueprint.name
         self._ray = ray
@@ -71,11 +82,14 @@ class RemoteAgent:
         self._resources = resources
         self._conduct = conduct
         self._notify = notify
+        self._shared = shared
         self._node = ray.get_runtime_context().get_node_id()
         self._crew: Crew | None = None
         self._facts: Facts | None = None
         self._starts = 0
         self._given_up: str | None = None
+        self._missed: _Gone | None = None
+        """Why it was lost when another agent came: it is told when it is asked for something itself."""
         self._snapshot: Callable[[], Path] | None = None
         self._since: list[tuple[Any, ...]] = []
         """Arguments of the updates since the snapshot."""
@@ -173,6 +187,23 @@ class RemoteAgent:
             self._snapshot = folder
             self._since.clear()
 
+    def come(self) -> None:
+        """Be on the devices that it shares; processes that are started now are there anyway."""
+        missed, self._missed = self._missed, None
+        if missed is not None:
+            raise missed
+        if self._crew is not None:
+            self._ask("come")
+
+    def leave(self) -> None:
+        """Let another agent on the devices; processes that cannot leave are killed, and missed later."""
+        if self._crew is not None:
+            try:
+                self._ask("leave")
+            except _Gone as error:
+                self._missed = error
+                self._end()
+
     def traffic(self) -> Traffic:
         """What was moved since the last call."""
         moved, self._moved = self._moved, Counter()
@@ -202,6 +233,8 @@ class RemoteAgent:
         with self._turn:
             for attempt in range(1, attempts + 1):
                 try:
+                    if self._shared is not None:
+                        self._shared.turns.take(self)
                     self._ensure()
                     return question()
                 except _Gone as error:
@@ -223,7 +256,8 @@ class RemoteAgent:
         self._check_use()
         try:
             name, seconds = f"{self.name}-{self._starts}", self._conduct.start_seconds
-            self._crew = crew = Crew(self._ray, name, self._resources, seconds, self._check_use)
+            place = self._shared.place if self._shared else None
+            self._crew = crew = Crew(self._ray, name, self._resources, seconds, self._check_use, place)
         except NoRoom as error:
             self.give_up(str(error))
             raise AgentLost(self.name, str(error)) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -19,19 +20,29 @@ from hacrl.types import Encoder, MiniBatch, Prompt, Rollout
 WAITING = torch.device("cpu")
 
 
+class Sharer(Protocol):
+    """An agent that shares its devices."""
+
+    def come(self) -> None:
+        """Be on the devices."""
+
+    def leave(self) -> None:
+        """Wait elsewhere."""
+
+
 class Turns:
     """Whose turn it is."""
 
     def __init__(self) -> None:
-        self._present: AgentInTurn | None = None
+        self._present: Sharer | None = None
 
-    def take(self, agent: AgentInTurn) -> None:
-        """Let the agent on its device; whoever is there leaves first."""
+    def take(self, agent: Sharer) -> None:
+        """Let the agent on its devices; whoever is there leaves first."""
         if self._present is not agent:
             if self._present is not None:
-                self._present.policy.move(WAITING)
-            agent.policy.move(agent.home)
+                self._present.leave()
             self._present = agent
+            agent.come()
 
 
 class AgentInTurn:
@@ -40,8 +51,16 @@ class AgentInTurn:
     def __init__(self, blueprint: Blueprint, turns: Turns) -> None:
         self._turns = turns
         self.policy: Policy = blueprint.load()
-        self.home = self.policy.device
-        self.policy.move(WAITING)  # the next one is to find room
+        self._home = self.policy.device
+        self.leave()  # the next one is to find room
+
+    def come(self) -> None:
+        """To the device it was made on."""
+        self.policy.move(self._home)
+
+    def leave(self) -> None:
+        """To the CPU's memory."""
+        self.policy.move(WAITING)
 
     @property
     def name(self) -> str:

@@ -87,11 +87,11 @@ def forecast(
     }
     answers = sum(load.responses for load in loads.values())
     building = sum(loop_seconds(load, hardware.loop) for load in loads.values())
-    together = recipe.runtime.name == "ray"
-    moved = sum(cost.loop_bytes for cost in agents.values()) if together else 0.0
+    on_ray = recipe.runtime.name == "ray"
+    moved = sum(cost.loop_bytes for cost in agents.values()) if on_ray else 0.0
     return StepCost(
         agents=agents,
-        together=together,
+        together=on_ray and not recipe.runtime.share_devices,
         verify=answers * SECONDS_PER_ANSWER.get(verifier, SECONDS_PER_ANSWER["math"]),
         exchange=building + moved / hardware.network,
     )

@@ -173,13 +173,13 @@ def make_runtime(recipe: Recipe) -> Runtime:
     section = recipe.runtime
     if section.name == "local":
         return LocalRuntime(share_devices=section.share_devices)
-    from hacrl.runtime.crew import Resources
+    from hacrl.runtime.place import Resources
     from hacrl.runtime.ray_runtime import RayRuntime
     from hacrl.runtime.remote import Conduct
 
     resources = {agent.name: Resources(**agent.resources.model_dump()) for agent in recipe.agents}
     conduct = Conduct(**section.model_dump(exclude={"name", "share_devices", "address"}))
-    return RayRuntime(resources, conduct, section.address)
+    return RayRuntime(resources, conduct, section.address, share_devices=section.share_devices)
 
 
 def load_task(section: TaskSection) -> Task:

@@ -385,11 +385,21 @@ def test_ranks_are_spread_evenly_over_machines_and_each_has_at_most_one_gpu():
         )
 
 
-def test_devices_are_shared_in_one_process_and_without_vllm():
-    text = message(changed(runtime={"name": "ray", "share_devices": True}))
-    assert "runtime.share_devices: expected false with ray" in text
+def test_devices_are_shared_by_agents_that_can_leave_them():
     text = message(changed(runtime={"share_devices": True}, agents__1__engine="vllm"))
     assert "agents.1.engine: expected builtin with runtime.share_devices, got vllm" in text
+    on_ray = {"name": "ray", "address": "10.0.0.1:6379", "share_devices": True}
+    valid: dict[str, Any] = {"agents__0__resources": {}, "exchange": {}, "runtime": on_ray}
+    assert parse_recipe(changed(**valid, agents__1__resources={"ranks": 4})).runtime.share_devices
+    for change, problem in (
+        ({"agents__1__resources": {"gpus": 1}}, "agents.1.resources.gpus: expected 0 with"),
+        ({"agents__1__resources": {"ranks": 2, "nodes": 2}}, "agents.1.resources.nodes: expected 1 with"),
+        (
+            {"exchange": {"asynchronous": {}}, "checkpoint": {"every": 2}},
+            "exchange.asynchronous: expected null with runtime.share_devices",
+        ),
+    ):
+        assert problem in message(changed(**valid | change))
 
 
 def test_the_order_of_agents_does_not_matter():

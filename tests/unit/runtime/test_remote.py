@@ -17,8 +17,8 @@ from hacrl.agents.errors import EngineFailed, NonFiniteLoss
 from hacrl.algorithm import GspoObjective
 from hacrl.runtime import AgentLost, Traffic
 from hacrl.runtime.agent_process import Facts
-from hacrl.runtime.crew import Resources
 from hacrl.runtime.meeting import Meeting
+from hacrl.runtime.place import Resources
 from hacrl.runtime.remote import ATTEMPTS, Conduct, RemoteAgent
 from hacrl.storage import checkpoint
 from hacrl.storage.files import StorageError
@@ -333,7 +333,7 @@ def test_an_agent_that_finds_no_room_says_what_it_needs():
         agent(ray, resources=Resources(cpus=2, gpus=1, ranks=4, nodes=2), start_seconds=0.01)
     assert str(caught.value) == (
         "agent 'ada' was lost: found no room within 0.01 s: it needs 4 CPUs and 2 GPUs on 2 machines "
-        "(resources.ranks 4, cpus 2, gpus 1, nodes 2). The cluster has 1 machine, with 4 CPUs and 0 GPUs. "
+        "(agents.N.resources). The cluster has 1 machine, with 4 CPUs and 0 GPUs. "
         "Free, on all together: 1 CPUs and 0 GPUs"
     )
     assert ray.bundles == [[{"CPU": 4, "GPU": 2}] * 2]  # asked once: waiting longer would not help
