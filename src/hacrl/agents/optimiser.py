@@ -88,7 +88,8 @@ class Optimiser:
         for name, master in self._masters.items():
             if master is not self._parameters[name]:
                 # AdamW knows it by its identity; the data of a sharded one cannot be set.
-                torch.utils.swap_tensors(master, nn.Parameter(master.detach().to(device)))
+                moved = nn.Parameter(master.detach().to(device))
+                torch.utils.swap_tensors(master, moved)  # type: ignore[no-untyped-call]
             moments = self._adamw.state.get(master, {})
             moments.update({key: value.to(device) for key, value in moments.items()})
 
