@@ -120,6 +120,29 @@ def test_half_precision_is_trained_through_sharded_copies_in_fp32(options: dict[
             assert sharded[key].dtype == torch.float32
 
 
+def test_a_sharded_agent_can_wait_elsewhere():
+    """fp64 plays the place where it waits: no bit is lost there."""
+
+    def wait(ranks: Ranks) -> tuple[str, str, set[str]]:
+        staying, moving = (make(ranks, critic=CriticParams()) for _ in range(2))
+        for policy in (staying, moving):
+            policy.update(policy.judge(BATCHES), likelihood)
+        for place in (torch.float64, torch.float32):
+            moving.move(place)  # type: ignore[arg-type]
+        for policy in (staying, moving):
+            policy.update(policy.judge(BATCHES), likelihood)
+        half = make(ranks, dtype=torch.bfloat16)
+        half.update(BATCHES, likelihood)
+        half.move(torch.device("meta"))
+        held = {key: tensor.device.type for key, tensor in half._optimiser.tensors().items()}
+        left = {key for key, device in held.items() if device != "meta"}
+        return staying.fingerprint(), moving.fingerprint(), left
+
+    for staying, moving, left in together(wait):
+        assert staying == moving
+        assert left == {"updates"}
+
+
 def test_a_state_goes_between_any_numbers_of_ranks_bit_by_bit(tmp_path: Path):
     """Some weights have fewer rows than there are ranks, and old states are whole in one file."""
 

@@ -18,8 +18,9 @@ from hacrl.algorithm import GspoObjective
 from hacrl.runtime import AgentLost, Traffic
 from hacrl.runtime.agent_process import Facts
 from hacrl.runtime.meeting import Meeting
-from hacrl.runtime.place import Resources
-from hacrl.runtime.remote import ATTEMPTS, Conduct, RemoteAgent
+from hacrl.runtime.place import Place, Resources, shared_bundles
+from hacrl.runtime.remote import ATTEMPTS, Conduct, RemoteAgent, SharedDevices
+from hacrl.runtime.turns import Turns
 from hacrl.storage import checkpoint
 from hacrl.storage.files import StorageError
 
@@ -62,6 +63,10 @@ class Process:
                 raise NonFiniteLoss("odd")
         return self.weight
 
+    def come(self) -> None: ...
+
+    def leave(self) -> None: ...
+
 
 class FakeRay:
     """Calls the process at once. `fails` is asked before each call and may raise."""
@@ -76,6 +81,9 @@ class FakeRay:
         self.names: list[str] = []
         self.bundles: list[list[dict[str, float]]] = []
         self.removed = 0
+        self.present: set[Process] = set()
+        """Those on their devices."""
+        self.most_present = 0
         self.util = SimpleNamespace(
             placement_group=self._reserve,
             remove_placement_group=self._remove,
@@ -105,11 +113,16 @@ class FakeRay:
                 remote=lambda *arguments: cache(lambda: self._answer(process, name, arguments))
             )
 
-        asked = ("open_meeting", "load", "call")
-        return SimpleNamespace(**{name: method(name) for name in asked})
+        asked = ("open_meeting", "load", "call", "come", "leave")
+        return SimpleNamespace(process=process, **{name: method(name) for name in asked})
 
     def _answer(self, process: Process, name: str, arguments: tuple[Any, ...]) -> Any:
         self.fails(arguments[0] if name == "call" else name)
+        if name in ("load", "come"):
+            self.present.add(process)
+            self.most_present = max(self.most_present, len(self.present))
+        if name == "leave":
+            self.present.remove(process)
         try:
             return getattr(process, name)(*arguments)
         except NonFiniteLoss as error:
@@ -124,7 +137,8 @@ class FakeRay:
     def get(self, answers: list[Callable[[], Any]], timeout: float | None = None) -> list[Any]:
         return [answer() for answer in answers]
 
-    def kill(self, actor: Any) -> None: ...
+    def kill(self, actor: Any) -> None:
+        self.present.discard(actor.process)
 
     def get_runtime_context(self) -> Any:
         return SimpleNamespace(get_node_id=lambda: "here")
@@ -161,12 +175,16 @@ class Dies:
 
 
 def agent(
-    ray: FakeRay, notices: list[str] | None = None, resources: Resources | None = None, **conduct: Any
+    ray: FakeRay,
+    notices: list[str] | None = None,
+    resources: Resources | None = None,
+    shared: SharedDevices | None = None,
+    **conduct: Any,
 ) -> RemoteAgent:
     notify = (notices if notices is not None else []).append
     head: Any = SimpleNamespace(lost=False, check=lambda: None)
     remote = RemoteAgent(
-        ray, head, Blueprint("ada", "m"), resources or Resources(), Conduct(**conduct), notify
+        ray, head, Blueprint("ada", "m"), resources or Resources(), Conduct(**conduct), notify, shared
     )
     remote.start()
     return remote
@@ -365,3 +383,63 @@ def test_traffic_counts_responses_and_rows_of_answered_calls_only():
     remote.fingerprint()
     assert remote.traffic() == Traffic(rollouts=0, rows=len(repr(arguments)))
     assert remote.traffic() == Traffic()
+
+
+# --- shared devices ---------------------------------------------------------------------------------------
+
+
+def sharers(ray: Any, **conduct: Any) -> list[RemoteAgent]:
+    needed = [Resources(), Resources()]
+    shared = SharedDevices(Place(ray, "shared", shared_bundles(needed), spread=False, sharers=2), Turns())
+    return [agent(ray, resources=resources, shared=shared, **conduct) for resources in needed]
+
+
+def lives(agents: list[RemoteAgent]) -> list[Any]:
+    """Two agents, one after the other in every phase."""
+    seen: list[Any] = []
+    for done in (1, 2):
+        seen += [remote.score([]) for remote in agents]
+        seen += [remote.update(((),), GspoObjective(), done) for remote in agents]
+    return [*seen, *(remote.fingerprint() for remote in agents)]
+
+
+@pytest.mark.parametrize("error", [RayError, GetTimeoutError])
+def test_agents_that_share_devices_are_never_there_together_whoever_is_lost(error: type[RayError]):
+    calls = Dies()
+    undisturbed = lives(sharers(ray := FakeRay(calls)))
+    assert undisturbed[-2:] == ["12", "12"]
+    assert ray.most_present == 1
+    for moment in range(1, calls.calls + 1):
+        ray = FakeRay(Dies(moment, error=error))
+        assert lives(sharers(ray)) == undisturbed, moment
+        assert ray.most_present == 1
+        assert len(ray.names) in (2, 3)  # who is lost while it leaves for good is not missed
+        assert ray.removed == 0  # the place is everybody's
+
+
+def test_an_agent_that_was_lost_when_it_left_is_not_replaced_without_retry():
+    def fails(asked: str) -> None:
+        if asked == "leave" and len(ray.present) == 1 and updated:
+            raise GetTimeoutError
+
+    updated: list[Any] = []
+    ray = FakeRay(fails)
+    ada, eve = sharers(ray, on_failure="degrade", deadline_seconds=7)
+    updated.append(ada.update(((),), GspoObjective(), 1))
+    assert eve.update(((),), GspoObjective(), 2) == 2
+    assert ray.most_present == 1
+    with pytest.raises(AgentLost, match="no answer within 7 s"):
+        ada.fingerprint()
+    assert len(ray.names) == 2
+
+
+def test_no_two_ranks_of_an_agent_share_a_gpu():
+    small, large = Resources(cpus=2, gpus=1, ranks=2), Resources(gpus=1, ranks=4)
+    bundles = shared_bundles([small, large])
+    assert bundles == [{"CPU": 3, "GPU": 1}] * 4
+    ray: Any = FakeRay()
+    place = Place(ray, "shared", bundles, spread=False, sharers=6)
+    for resources in (small, large):
+        seats = [place.seat(rank, resources) for rank in range(resources.ranks)]
+        assert len({seat["scheduling_strategy"][1] for seat in seats}) == resources.ranks
+        assert 0.99 < 6 * seats[0]["num_gpus"] <= 1
