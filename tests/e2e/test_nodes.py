@@ -65,7 +65,7 @@ class NodeKiller:
         def counted(agent: RemoteAgent, method: str, *arguments: Any) -> Any:
             if agent._facts is not None and agent._crew is not None:
                 self._asked += 1
-                table = agent._ray.util.placement_group_table(agent._crew._group)
+                table = agent._ray.util.placement_group_table(agent._crew._own._group)
                 places = set(table["bundles_to_node_id"].values())
                 self.places |= places
                 if self._asked >= moment and not self.victims and places - {agent._node}:
