@@ -10,8 +10,8 @@ run is saved as if there had been no lateness.
 from __future__ import annotations
 
 import copy
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from threading import Lock
 
@@ -71,6 +71,8 @@ class _Loops:
         self._names = names
         self._settings = settings
         self._capability = copy.deepcopy(team.capability)
+        self._believed: defaultdict[tuple[str, int], tuple[Trajectory, ...]] = defaultdict(tuple)
+        """By learner and step, of what it has heard: nothing is verified twice."""
         self._turn = Lock()
         """Verifiers and what counts the traffic are for one agent at a time."""
         self._moved: Counter[tuple[str, str]] = Counter()
@@ -120,11 +122,12 @@ class _Loops:
             if late > self._settings.max_staleness:
                 record.dropped[name] += peers
             elif each.new:
-                told = replace(record, step=each.step, trajectories=_answers(each), omega=omega)
+                told = replace(record, step=each.step, trajectories=_answers(each, each.new), omega=omega)
                 prompts = team.order.batch(each.step)
                 with self._turn:
-                    table = heard(team, member, prompts, told)
-                batches.append(unscored(team, member, prompts, table, told, each.taught, each.awaited))
+                    self._believed[name, each.step] += heard(team, member, prompts, told)
+                known = self._believed[name, each.step]
+                batches.append(unscored(team, member, prompts, known, told, each.taught, each.awaited))
                 record.prompts += tuple(prompts)
                 ages += [late] * peers
         record.staleness[name] = sum(ages) / len(ages) if ages else 0.0
@@ -135,7 +138,7 @@ class _Loops:
         """From what is known of everybody up to the learner's own step: later answers are not looked at."""
         capability = copy.deepcopy(self._capability)
         for each in reversed(news):
-            capability.update(*batch_means(self._team, _answers(each)))
+            capability.update(*batch_means(self._team, _answers(each, each.published)))
         return capability.omega
 
     def _traffic(self, agent: str) -> dict[str, Traffic]:
@@ -148,9 +151,9 @@ class _Loops:
             return {agent: Traffic(self._moved.pop((agent, "rollouts")), self._moved.pop((agent, "rows")))}
 
 
-def _answers(news: News) -> tuple[Trajectory, ...]:
+def _answers(news: News, sources: Iterable[str]) -> tuple[Trajectory, ...]:
     """In the order in which a step's pool has them."""
-    return tuple(t for source in sorted(news.published) for t in news.published[source].trajectories)
+    return tuple(t for source in sorted(sources) for t in news.published[source].trajectories)
 
 
 def _records(team: Team, board: Board) -> Iterator[StepRecord]:

@@ -17,7 +17,6 @@ from hacrl.exchange import (
     Exercise,
     LearnerBatch,
     Reencoder,
-    RewardTable,
     TrajectoryPool,
     arrange,
     build_batches,
@@ -95,9 +94,11 @@ def train_step(team: Team, step: int) -> StepRecord:
     team.capability.update(*batch_means(team, record.trajectories))  # 4. capability
     record.omega = team.capability.omega
     with record.timed("exchange"):  # 5.-6. advantages, coefficients, the learner's tokens
-        tables = {member.name: heard(team, member, prompts, record) for member in team.active}
+        believed = {member.name: heard(team, member, prompts, record) for member in team.active}
         record.batches = team.each(
-            lambda member: scored(team, member, unscored(team, member, prompts, tables[member.name], record))
+            lambda member: scored(
+                team, member, unscored(team, member, prompts, believed[member.name], record)
+            )
         )
     for member in team.active:  # a learner whose scorer was lost sits this step out
         record.batches.setdefault(member.name, LearnerBatch((), Counter()))
@@ -167,21 +168,23 @@ def learner_batch(team: Team, member: Member, prompts: Sequence[Prompt], record:
     return scored(team, member, unscored(team, member, prompts, heard(team, member, prompts, record), record))
 
 
-def heard(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> RewardTable:
+def heard(
+    team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord
+) -> tuple[Trajectory, ...]:
     """What the learner hears and believes; one learner after the other, for verifiers are shared."""
     by_id = {prompt.id: prompt for prompt in prompts}
     believed, mistrusted = hear(
         _as_told(team, member.name, record), member.name, team.topology[member.name], team.reverify(by_id)
     )
     record.rejected.update(mistrusted)
-    return arrange(record.step, believed, team.names, list(by_id))
+    return believed
 
 
 def unscored(
     team: Team,
     member: Member,
     prompts: Sequence[Prompt],
-    table: RewardTable,
+    believed: Sequence[Trajectory],
     record: StepRecord,
     taught: frozenset[str] = frozenset(),
     awaited: frozenset[str] = frozenset(),
@@ -191,7 +194,9 @@ def unscored(
     Of agents that did not wait for all, some answers were `taught` before and others are `awaited`.
     """
     late = member.name in taught
-    tokens = Reencoder(member.learner, {prompt.id: prompt for prompt in prompts})
+    by_id = {prompt.id: prompt for prompt in prompts}
+    table = arrange(record.step, believed, team.names, list(by_id))
+    tokens = Reencoder(member.learner, by_id)
     view = View(
         member.name,
         table,

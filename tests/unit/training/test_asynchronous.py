@@ -126,6 +126,20 @@ def test_commons_imitates_what_it_hears_late_once_with_as_many_updates(settings)
     assert [len(record.reports["eve"]) for record in records] == [2 + 4] * 4
 
 
+def test_of_three_agents_each_verifies_every_answer_of_its_peers_once(settings):
+    """Eve lies about all its rewards, kim is always a step late."""
+    watch = Watch()
+    agents = [*settings["agents"], settings["agents"][0] | {"name": "kim"}]
+    changed = asynchronous(settings | {"method": "commons", "agents": agents}, every=4, max_staleness=1)
+    changed["exchange"]["inverted"] = ["eve"]
+    team = make_team(changed, watch)
+    watch.hold("kim", until=lambda step: watch.steps["ada"] >= min(4, step + 1))
+    records = list(steps_until_meeting(team, 1, say=watch.say))
+    assert sources(records[0], "ada") == {"ada"}
+    assert records[1].staleness["ada"] > 0
+    assert sum(record.rejected["reward_differs"] for record in records) == 4 * 2 * ANSWERS
+
+
 def test_answers_that_come_too_late_are_dropped_and_counted(settings):
     """Ada does not wait, eve begins when ada is at the meeting."""
     watch = Watch()
