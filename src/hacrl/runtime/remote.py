@@ -265,6 +265,14 @@ class RemoteAgent:
         facts = self._ask("load", self._blueprint, self._threads, self._meeting())
         self._facts = facts[0]
         crew.keep_pids(facts, self._node)
+        try:
+            self._restore()
+        except StorageError:
+            self._end()  # nobody is to take the beginning for the agent as it is now
+            raise
+
+    def _restore(self) -> None:
+        """Make a new agent what it was: its last state, and the updates since then again."""
         if self._snapshot is not None:
             self._ask("call", "read_state", (str(self._snapshot().absolute()),))
         for arguments in self._since:

@@ -268,8 +268,9 @@ def test_a_checkpoint_that_could_not_be_finished_ends_the_agent_that_needs_it(tm
     remote = agent(FakeRay(Dies(3)))
     remote.write_state(tmp_path)
     remote.come_back_from(failed)
-    with pytest.raises(StorageError, match="No space left"):
-        remote.fingerprint()
+    for _ in range(2):  # also whoever asks again must not get the beginning for it
+        with pytest.raises(StorageError, match="No space left"):
+            remote.fingerprint()
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
