@@ -104,7 +104,7 @@ class _Loops:
             board.wait(step, sources, self._settings.max_staleness, self._settings.wait_seconds)
         with record.timed("exchange"):
             batch = self._batch(member, board.news(name, step, sources), record)
-        record.batches = {name: scored(team, member, batch)}
+        record.batches = {name: _in_turns(scored(team, member, batch))}
         if audited(team, step):
             with record.timed("audit"):
                 record.cosines = alignment(team, member, record)
@@ -149,6 +149,14 @@ class _Loops:
             if (agent, "rows") not in self._moved:
                 return {}
             return {agent: Traffic(self._moved.pop((agent, "rollouts")), self._moved.pop((agent, "rows")))}
+
+
+def _in_turns(batch: LearnerBatch) -> LearnerBatch:
+    """The first pass of everything, then the second: late answers are mixed with the rest, as in time."""
+    exercises = batch.exercises
+    turns = range(max((exercise.passes for exercise in exercises), default=0))
+    ordered = [replace(each, passes=1) for turn in turns for each in exercises if turn < each.passes]
+    return replace(batch, exercises=tuple(ordered))
 
 
 def _answers(news: News, sources: Iterable[str]) -> tuple[Trajectory, ...]:
