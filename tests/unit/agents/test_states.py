@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import resource
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,15 +111,6 @@ def test_a_state_of_another_model_is_refused_and_nothing_changes(tmp_path: Path)
             policy.read_state(tmp_path / folder)
     live = states._tensors(policy._optimisers)
     assert all(torch.equal(live[key], part) for key, part in parts.items())
-
-
-@pytest.fixture
-def small_disk() -> Iterator[None]:
-    """No file may grow over 4096 bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.usefixtures("small_disk")

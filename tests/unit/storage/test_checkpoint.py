@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -176,15 +175,6 @@ def test_leftovers_are_ignored_and_removed_by_the_next_save(store: CheckpointSto
 
 
 # Failing disks
-
-
-@pytest.fixture
-def small_disk() -> Iterator[None]:
-    """No file may grow over 4096 bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @pytest.mark.usefixtures("small_disk")
