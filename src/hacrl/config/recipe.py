@@ -209,18 +209,22 @@ def _sharing(recipe: Recipe) -> Iterator[Problem]:
             "exchange.asynchronous",
             "expected null with runtime.share_devices: agents work one after the other",
         )
+    first = recipe.agents[0].resources.gpus
     for position, agent in enumerate(recipe.agents):
-        key = f"agents.{position}"
+        key, resources = f"agents.{position}", agent.resources
         if agent.engine is not None:
             yield Problem(f"{key}.engine", "expected builtin with runtime.share_devices, got vllm")
-        if recipe.runtime.name == "ray" and agent.resources.nodes > 1:
-            yield Problem(f"{key}.resources.nodes", "expected 1 with runtime.share_devices, got more")
-        first = recipe.agents[0].resources.gpus
-        if recipe.runtime.name == "ray" and agent.resources.gpus != first:
+        if recipe.runtime.name != "ray":
+            continue
+        if resources.nodes > 1:
+            yield Problem(
+                f"{key}.resources.nodes", f"expected 1 with runtime.share_devices, got {resources.nodes}"
+            )
+        if resources.gpus != first:
             yield Problem(
                 f"{key}.resources.gpus",
                 f"expected {first:g} with runtime.share_devices, as the first agent has, "
-                f"got {agent.resources.gpus:g}",
+                f"got {resources.gpus:g}",
             )
 
 

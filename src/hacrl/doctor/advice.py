@@ -129,9 +129,10 @@ def places(found: Diagnosis) -> list[Place]:
     for agent in found.agents:
         if agent.memory and not agent.gpus:
             by_device[agent.device].append(agent)
-    needed = {device: needed_on(agents) for device, agents in by_device.items()}
     if found.recipe.runtime.share_devices:
         needed = _in_turns(by_device)
+    else:
+        needed = {device: needed_on(agents) for device, agents in by_device.items()}
     here = [Place(device, amount, memory_of(device)) for device, amount in needed.items()]
     return here + [
         Place(f"each GPU of {agent.name}", needed_on([agent]), round(min(1.0, agent.gpus) * found.gpu_memory))

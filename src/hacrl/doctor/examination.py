@@ -202,10 +202,8 @@ def _look_at_model(found: Diagnosis, key: str, agent: AgentRecipe) -> ModelFacts
 
 def _look_for_gpus(found: Diagnosis) -> None:
     wanted = [agent.gpus * agent.ranks for agent in found.agents]
-    needed, here = (
-        max(wanted) if found.recipe.runtime.share_devices else sum(wanted),
-        torch.cuda.device_count(),
-    )
+    needed = max(wanted) if found.recipe.runtime.share_devices else sum(wanted)
+    here = torch.cuda.device_count()
     if found.recipe.runtime.address is None and needed > here:
         message = f"the agents need {needed:g} GPUs and this machine has {here}: start it where they are"
         found.notes.append(Problem("runtime", message))

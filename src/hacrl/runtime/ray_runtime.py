@@ -41,9 +41,10 @@ class RayRuntime:
         self._notices: list[str] = []
         self._agents: list[RemoteAgent] = []
         self._cluster = ExitStack()
-        bundles = [bundle for needed in resources.values() for bundle in needed.bundles]
         if share_devices:
             bundles = shared_bundles(resources.values())
+        else:
+            bundles = [bundle for needed in resources.values() for bundle in needed.bundles]
         cpus = math.ceil(sum(bundle["CPU"] for bundle in bundles))
         self._ray: Any = self._cluster.enter_context(open_cluster(address, cpus, conduct.start_seconds))
         self._head = Head(self._ray.get_runtime_context().gcs_address)
