@@ -5,8 +5,8 @@ They stand in for your own: any directory that `save_pretrained` wrote will do.
 
 import shutil
 
-from hacrl.agents import nursery
+from hacrl.tasks.toy_models import models as toy_models
 
 for name, base in {"ada": "model-llama", "bob": "model-qwen"}.items():
-    shutil.copytree(nursery.build(base), f"models/{name}", dirs_exist_ok=True)
+    shutil.copytree(toy_models.build(base), f"models/{name}", dirs_exist_ok=True)
     print(f"models/{name}")

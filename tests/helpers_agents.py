@@ -21,7 +21,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from hacrl.agents.engine import Row
+from hacrl.agents.backends.interfaces import Row
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import Optimisation
 from hacrl.algorithm import gspo_loss
@@ -78,7 +78,7 @@ CONFIGS = {
     ),
     "phi": PhiConfig(**_SMALL),
 }
-LEAN = ("qwen3", "qwen2", "llama")
+FUSED = ("qwen3", "qwen2", "llama")
 
 
 def tiny_model(architecture: str, seed: int = 0) -> PreTrainedModel:

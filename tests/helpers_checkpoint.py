@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save
 
-from hacrl.storage.checkpoint import Checkpoint, CheckpointStore
-from hacrl.storage.files import make_directory, write_synced
+from hacrl.runs.checkpoints import Checkpoint, CheckpointStore
+from hacrl.runs.files import make_directory, write_synced
 
 SMALL, BIG = "agents/small/state.safetensors", "agents/big/state.safetensors"
 

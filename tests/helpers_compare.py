@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hacrl.experiments.outcomes import Outcomes
-from hacrl.experiments.plan import Plan, make_plan
+from hacrl.analysis.compare.outcomes import Outcomes
+from hacrl.analysis.compare.plan import Plan, make_plan
 from hacrl.training.run import evaluation_file
 
 AGENTS = ("ada", "bob")

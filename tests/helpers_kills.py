@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hacrl.storage.files import append_jsonl, truncate_jsonl, write_atomic
+from hacrl.runs.files import append_jsonl, truncate_jsonl, write_atomic
 
 _CHANGES = ("rename", "replace", "mkdir", "rmdir", "unlink")
 
@@ -119,7 +119,7 @@ def _die_at(moment: int) -> None:
     for name in _CHANGES:
         setattr(os, name, before(getattr(os, name)))
     Path.open = open_torn  # type: ignore[assignment,method-assign]
-    if folder := sys.modules.get("hacrl.storage.folder"):
+    if folder := sys.modules.get("hacrl.runs.checkpoint_format"):
         folder.save_file = save_torn  # type: ignore[attr-defined]
 
 

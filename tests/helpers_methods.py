@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from hacrl.exchange import arrange
 from hacrl.methods import View
-from helpers_exchange import trajectory
+from hacrl.sharing import arrange
+from helpers_sharing import trajectory
 
 ANSWERS = {
     "a": {"p0": [("7", 1.0), ("8", 0.0), ("7", 1.0), ("+7", 1.0)], "p1": [("x", 0.0)] * 4},

@@ -14,7 +14,7 @@ import torch
 from torch import distributed
 
 from hacrl.agents.ranks import Ranks
-from hacrl.runtime.meeting import LOOPBACK, Meeting, join, listen
+from hacrl.runtime.rendezvous import LOOPBACK, Rendezvous, join, listen
 
 COUNT = 2
 
@@ -23,7 +23,7 @@ def together(work: Callable[[Ranks], Any], count: int = COUNT) -> list[Any]:
     """What `work` returns on each rank."""
     context = multiprocessing.get_context("fork")
     with listen(LOOPBACK) as listener:
-        meeting = Meeting(*listener.getsockname(), join_seconds=300, answer_seconds=300)
+        meeting = Rendezvous(*listener.getsockname(), join_seconds=300, answer_seconds=300)
         pipes = [context.Pipe(duplex=False) for _ in range(count)]
         processes = [
             context.Process(
@@ -50,7 +50,7 @@ def _rank(
     work: Callable[[Ranks], Any],
     rank: int,
     count: int,
-    meeting: Meeting,
+    meeting: Rendezvous,
     listener: socket.socket,
     answer: Connection,
 ) -> None:

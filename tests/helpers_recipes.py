@@ -11,15 +11,15 @@ VALID: dict[str, Any] = {
     "agents": [
         {
             "name": "small",
-            "model": "nursery:state-a",
+            "model": "toy:state-a",
             "lora": {"rank": 8, "alpha": 16.0, "target_modules": ["q_proj", "v_proj"]},
             "learning_rate": 1e-5,
             "device": "cpu",
             "samples_per_prompt": 4,
             "resources": {"cpus": 2.0, "gpus": 0.5, "ranks": 1, "nodes": 1},
         },
-        {"name": "large", "model": "nursery:state-b"},
-        {"name": "third", "model": "nursery:state-c"},
+        {"name": "large", "model": "toy:state-b"},
+        {"name": "third", "model": "toy:state-c"},
     ],
     "task": {"name": "digits", "train": 300},
     "method": {

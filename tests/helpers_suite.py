@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hacrl.experiments.plan import Plan
-from hacrl.experiments.suite import Suite, load_suite
+from hacrl.analysis.compare.plan import Plan
+from hacrl.analysis.compare.suite import Suite, load_suite
 from helpers_compare import AGENTS, finish
 
 PLAN: dict[str, Any] = {

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedConfig, Qwen3Config
 
-from hacrl.agents.nursery_tokenizers import Cut, make_tokenizer
+from hacrl.tasks.toy_models.tokenizers import Cut, make_tokenizer
 from hacrl.training.display import Metrics
 from hacrl.training.team import Team
 from hacrl.training.trainer import train

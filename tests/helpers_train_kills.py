@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hacrl.agents.learner import Learner
 from hacrl.agents.policy import Policy
+from hacrl.agents.updater import Learner
 from hacrl.rewards import Rewarder
 from helpers_train import make_agent, recipe, run
 

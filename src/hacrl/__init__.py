@@ -8,16 +8,16 @@ __version__ = "0.1.0"
 __all__ = ["Recipe", "Trainer", "load_recipe", "train"]
 
 if TYPE_CHECKING:
-    from hacrl.config import Recipe, load_recipe
+    from hacrl.recipe import Recipe, load_recipe
     from hacrl.training.trainer import Trainer, train
 
 
 def __getattr__(name: str) -> Any:
     """Import what is asked for: `import hacrl` alone stays fast."""
     if name in ("Recipe", "load_recipe"):
-        from hacrl import config
+        from hacrl import recipe
 
-        return getattr(config, name)
+        return getattr(recipe, name)
     if name in ("Trainer", "train"):
         from hacrl.training import trainer
 

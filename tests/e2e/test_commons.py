@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hacrl.algorithm import ImitationObjective
-from hacrl.config import load_recipe
+from hacrl.recipe import load_recipe
+from hacrl.training.step import StepRecord, train_step
 from hacrl.training.team import build_team
-from hacrl.training.train import StepRecord, train_step
 from hacrl.training.trainer import train
 from helpers_states import saved_tensors
 
@@ -23,9 +23,9 @@ def imitated(record: StepRecord, learner: str) -> list[tuple[str, str]]:
     """(prompt, source) of every row that the learner imitates in the step."""
     return [
         (row.prompt_id, row.source)
-        for exercise in record.batches[learner].exercises
-        if isinstance(exercise.objective, ImitationObjective)
-        for mini_batch in exercise.mini_batches
+        for group in record.batches[learner].update_groups
+        if isinstance(group.objective, ImitationObjective)
+        for mini_batch in group.mini_batches
         for row in mini_batch
     ]
 

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from hacrl.analysis.compare.comparison import run_comparison
+from hacrl.analysis.compare.places import Place
+from hacrl.analysis.compare.plan import make_plan
+from hacrl.analysis.compare.workers import LocalWorker
 from hacrl.cli.app import app
-from hacrl.experiments.comparison import run_comparison
-from hacrl.experiments.places import Place
-from hacrl.experiments.plan import make_plan
-from hacrl.experiments.workers import LocalWorker
 from hacrl.rewards.processes import descendants
 from helpers_train import make_agent, outcome, recipe, run
 
@@ -94,7 +94,7 @@ def is_alive(pid):
 def is_worker(pid):
     parts = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-    return b"hacrl.experiments.worker" in parts and int(parent) == os.getpid()
+    return b"hacrl.analysis.compare.worker" in parts and int(parent) == os.getpid()
 
 
 class Comparison:

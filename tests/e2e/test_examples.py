@@ -13,11 +13,11 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
-from hacrl.agents import nursery
-from hacrl.agents.nursery import BaseAgent, Body
-from hacrl.agents.nursery_training import EVENLY, Stage
 from hacrl.cli.app import app
-from hacrl.exchange.store import read_run
+from hacrl.runs.trajectories import read_run
+from hacrl.tasks.toy_models import models as toy_models
+from hacrl.tasks.toy_models.models import BaseAgent, Body
+from hacrl.tasks.toy_models.pretraining import EVENLY, Stage
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "own.md").read_text()
@@ -52,7 +52,7 @@ def workplace(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(workplace)
         patch.setenv("XDG_CACHE_HOME", str(workplace / "cache"))
-        patch.setattr(nursery, "AGENTS", TINY)
+        patch.setattr(toy_models, "AGENTS", TINY)
         patch.syspath_prepend(workplace / "examples")
         for command in COMMANDS:
             program, *words = shlex.split(command.replace("--steps 20", "--steps 2"))

@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from hacrl.agents import nursery
-from hacrl.agents.nursery_table import accuracy
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import Optimisation, Sampling
 from hacrl.algorithm import gspo_loss, own_advantages
 from hacrl.tasks.procedural import load_procedural
+from hacrl.tasks.toy_models import models as toy_models
+from hacrl.tasks.toy_models.table import accuracy
 from hacrl.types import TrainingRow
 
 STEPS, PROMPTS, SAMPLES, MINI_BATCHES = 60, 32, 8, 2
@@ -66,7 +66,7 @@ def base(tmp_path_factory):
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield nursery.build("state-a")
+        yield toy_models.build("state-a")
     torch.set_num_threads(threads)
 
 

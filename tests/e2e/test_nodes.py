@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from hacrl.runtime import cluster
-from hacrl.runtime.remote import RemoteAgent
+from hacrl.runtime.remote_agent import RemoteAgent
 from helpers_nodes import Nodes
 from helpers_train import Silent, final_weights, make_agent, outcome, recipe, responses, run
 

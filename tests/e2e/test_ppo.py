@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from hacrl.storage.checkpoint import CheckpointStore
+from hacrl.runs.checkpoints import CheckpointStore
 from hacrl.training.run import Stopped
 from helpers_states import saved_tensors
 from helpers_train import Silent, make_agent, outcome, recipe, run

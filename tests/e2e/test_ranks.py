@@ -15,9 +15,9 @@ import torch
 from hacrl.agents.blueprint import Blueprint
 from hacrl.rewards.processes import descendants
 from hacrl.runtime import AgentLost
-from hacrl.runtime.place import Resources
-from hacrl.runtime.ray_runtime import RayRuntime
-from hacrl.runtime.remote import Conduct
+from hacrl.runtime.placement import Resources
+from hacrl.runtime.ray import RayRuntime
+from hacrl.runtime.remote_agent import FailurePolicy
 from helpers_train import final_weights, make_agent, recipe, responses, run
 
 # Not `importorskip`: Ray has to be imported by hacrl, which sets it up.
@@ -76,7 +76,7 @@ def same(one: Path, other: Path, name: str = "ada") -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a GPU that must not be there")
 def test_an_agent_that_does_not_fit_is_an_error_that_says_what_is_missing(tmp_path):
-    runtime = RayRuntime({"ada": Resources(gpus=1, ranks=2)}, Conduct(start_seconds=2))
+    runtime = RayRuntime({"ada": Resources(gpus=1, ranks=2)}, FailurePolicy(start_seconds=2))
     with pytest.raises(
         AgentLost, match=r"no room within 2 s: it needs 2 CPUs and 2 GPUs on 1 machine .*0 GPUs"
     ):

@@ -18,7 +18,7 @@ import pytest
 from hacrl.rewards.processes import descendants
 from hacrl.runtime import AgentLost
 from hacrl.runtime.cluster import FOLDER
-from hacrl.runtime.remote import RemoteAgent
+from hacrl.runtime.remote_agent import RemoteAgent
 from helpers_train import Silent, make_agent, outcome, recipe, run
 
 # Not `importorskip`: Ray has to be imported by hacrl, which sets it up.

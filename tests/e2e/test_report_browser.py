@@ -9,8 +9,8 @@ from threading import Thread
 
 import pytest
 
-from hacrl.report import write_report
-from hacrl.report.server import LiveRuns, make_server
+from hacrl.analysis.report import write_report
+from hacrl.analysis.report.server import LiveRuns, make_server
 from helpers_browser import CHROMIUM, Browser, chromium
 from helpers_report import lines, make_runs
 

@@ -12,10 +12,10 @@ import torch
 
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import Sampling
-from hacrl.config import RecipeError
-from hacrl.evaluate import evaluate
-from hacrl.storage.files import StorageError
+from hacrl.recipe import RecipeError
+from hacrl.runs.files import StorageError
 from hacrl.tasks import load
+from hacrl.training.evaluation import evaluate
 from hacrl.training.run import Stopped
 from helpers_train import Silent, final_weights, make_agent, metrics, outcome, recipe, run
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import hacrl
-from hacrl.config import RecipeError
+from hacrl.recipe import RecipeError
 from hacrl.tasks import TaskError
 from helpers_train import make_agent
 

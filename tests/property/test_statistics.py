@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hacrl.experiments.statistics import ALPHA, compare, holm_levels, measure, verdict_of
+from hacrl.analysis.compare.statistics import ALPHA, compare, holm_levels, measure, verdict_of
 
 p_values = st.lists(st.floats(0.0001, 1), min_size=1, max_size=12)
 
@@ -17,8 +17,8 @@ def differences(draw: st.DrawFn) -> np.ndarray:
     """[seed, problem] of the differences of two agents' mean 0/1 outcomes."""
     seeds, problems = draw(st.integers(2, 8)), draw(st.integers(1, 30))
     random = np.random.default_rng(draw(st.integers(0, 10**6)))
-    lean = draw(st.sampled_from([0.0, 0.1, 0.4]))
-    return np.clip(random.integers(-2, 3, (seeds, problems)) / 2 + lean, -1, 1)
+    fused = draw(st.sampled_from([0.0, 0.1, 0.4]))
+    return np.clip(random.integers(-2, 3, (seeds, problems)) / 2 + fused, -1, 1)
 
 
 @given(differences())

@@ -16,14 +16,14 @@ import typer.main
 from typer.testing import CliRunner
 
 import hacrl
-from hacrl.agents import nursery
-from hacrl.agents.nursery_training import EVENLY, Stage
+from hacrl.analysis.compare.plan import make_plan
+from hacrl.analysis.compare.suite import load_suite
 from hacrl.cli.app import app
-from hacrl.config import load_recipe, parse_recipe
-from hacrl.config.keys import all_keys
-from hacrl.config.reading import parse_yaml
-from hacrl.experiments.plan import make_plan
-from hacrl.experiments.suite import load_suite
+from hacrl.recipe import load_recipe, parse_recipe
+from hacrl.recipe.keys import all_keys
+from hacrl.recipe.reading import parse_yaml
+from hacrl.tasks.toy_models import models as toy_models
+from hacrl.tasks.toy_models.pretraining import EVENLY, Stage
 from helpers_docs import (
     GENERATED,
     ROOT,
@@ -42,7 +42,7 @@ CHEAP = ("doctor", "report", "trajectories", "verify")
 RUNS = ("runs/first", "runs/mine", "runs/alone", "runs/demo/together")
 """Where the pages suppose a finished run."""
 REQUIRED = {
-    "agents": [{"name": "a", "model": "nursery:state-a"}, {"name": "b", "model": "nursery:state-b"}],
+    "agents": [{"name": "a", "model": "toy:state-a"}, {"name": "b", "model": "toy:state-b"}],
     "task": "digits",
 }
 """For recipes that show some keys only."""
@@ -56,7 +56,7 @@ def name(page):
 def stage(tmp_path_factory):
     """What the pages suppose: recipes, a recipe of one's own, a file of answers, finished runs.
 
-    The nursery's agents are tiny and hardly trained: they are made at once.
+    The toy models are tiny and hardly trained: they are made at once.
     """
     folder = tmp_path_factory.mktemp("stage")
     shutil.copytree(ROOT / "recipes", folder / "recipes")
@@ -66,12 +66,12 @@ def stage(tmp_path_factory):
     hasty = (Stage(3, 3e-3, EVENLY),)
     tiny = {
         key: replace(agent, body=replace(agent.body, width=16, layers=1, heads=2), stages=hasty)
-        for key, agent in nursery.AGENTS.items()
+        for key, agent in toy_models.AGENTS.items()
     }
     short = ["steps=1", "prompts_per_step=4", "evaluation.prompts=4", "optimiser.warmup_updates=0"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        patch.setattr(nursery, "AGENTS", tiny)
+        patch.setattr(toy_models, "AGENTS", tiny)
         hacrl.train(ROOT / "recipes/quickstart.yaml", folder / RUNS[0], overrides=short)
         for run in RUNS[1:]:
             shutil.copytree(folder / RUNS[0], folder / run)
@@ -206,7 +206,7 @@ CHECKS = {
         ("sh", "hacrl compare recipe.yaml --methods gspo,hacqo"),
         ("sh", "make coffee"),
         ("sh", 'pip install "hacrl[gpu]"'),
-        ("sh", "python -m hacrl.config.refrence"),
+        ("sh", "python -m hacrl.recipe.refrence"),
         ("sh", "curl example.org"),
     ],
 )

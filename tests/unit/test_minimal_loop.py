@@ -11,10 +11,10 @@ import torch
 
 from hacrl.agents.rendering import Rendering
 from hacrl.algorithm import Capability, HacpoParams
-from hacrl.config import parse_recipe
-from hacrl.exchange.reencode import Learner, Reencoder
+from hacrl.recipe import parse_recipe
+from hacrl.sharing.reencode import Learner, Reencoder
+from hacrl.training.step import train_step
 from hacrl.training.team import build_team
-from hacrl.training.train import train_step
 from hacrl.types import Prompt, Trajectory
 from helpers_states import saved_tensors
 from helpers_train import make_agent, recipe, short_answers

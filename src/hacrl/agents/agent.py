@@ -8,9 +8,9 @@ from typing import Protocol
 
 from torch import Tensor
 
-from hacrl.agents.engine import Row
-from hacrl.agents.learner import UpdateReport
+from hacrl.agents.backends.interfaces import Row
 from hacrl.agents.settings import Sampling
+from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm.batch import Objective
 from hacrl.types import Encoder, MiniBatch, Prompt, Rollout
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from hacrl.agents import nursery
 from hacrl.agents.policy import Policy
 from hacrl.agents.ranks import Ranks
 from hacrl.agents.settings import LoraSettings, Optimisation, VllmSettings
 from hacrl.algorithm.critic import CriticParams
+from hacrl.tasks.toy_models import models as toy_models
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Blueprint:
 
     name: str
     model: str
-    """`nursery:NAME`, a directory that `save_pretrained` wrote, or a hub id."""
+    """`toy:NAME`, a directory that `save_pretrained` wrote, or a hub id."""
     device: str = "auto"
     optimisation: Optimisation | None = None
     lora: LoraSettings | None = None
@@ -45,9 +45,9 @@ class Blueprint:
 
 
 def model_path(model: str) -> str | Path:
-    """Where an agent's weights are; `nursery:NAME` is made on first use."""
+    """Where an agent's weights are; `toy:NAME` is made on first use."""
     kind, _, name = model.partition(":")
-    return nursery.build(name) if kind == "nursery" else model
+    return toy_models.build(name) if kind == "toy" else model
 
 
 def device_of(name: str) -> str:

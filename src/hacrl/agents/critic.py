@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from hacrl.agents.engine import Row, response_mask, right_padded
+from hacrl.agents.backends.interfaces import Row, response_mask, right_padded
 from hacrl.agents.errors import NonFiniteLoss
-from hacrl.agents.learner import micro_batches, padded
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.ranks import Ranks
 from hacrl.agents.settings import Optimisation
+from hacrl.agents.updater import micro_batches, padded
 from hacrl.algorithm.critic import CriticParams, gae, value_loss, whitened
 from hacrl.types import Judgement, MiniBatch, TrainingRow
 

@@ -25,7 +25,7 @@ class EngineFailed(AgentError):
 
 
 @contextmanager
-def naming_memory_settings(agent: str, doing: str, settings: str) -> Iterator[None]:
+def explain_out_of_memory(agent: str, doing: str, settings: str) -> Iterator[None]:
     """Turn the device's out-of-memory error into one that names the settings to lower."""
     try:
         yield

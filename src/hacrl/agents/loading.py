@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from hacrl.agents.errors import AgentError
 from hacrl.agents.settings import LoraSettings
+from hacrl.huggingface import no_progress_bar
 
 ADAPTER_CONFIG = "adapter_config.json"
 
@@ -42,18 +41,6 @@ def load_model(
     if base != source:
         network = import_peft().PeftModel.from_pretrained(network, source, is_trainable=True)
     return network.to(device), tokenizer
-
-
-@contextmanager
-def no_progress_bar() -> Iterator[None]:
-    """Without transformers' own bars, which would tear the run's display; downloads keep theirs."""
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
 
 
 def base_model(directory: Path) -> str:

@@ -12,24 +12,25 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hacrl.agents import loading, states
+from hacrl.agents import loading, training_state
+from hacrl.agents.backends.choice import choose_backends
+from hacrl.agents.backends.interfaces import Row
+from hacrl.agents.backends.vllm import VllmEngine
+from hacrl.agents.backends.vllm_check import checked
+from hacrl.agents.backends.vllm_weights import merged_weights
 from hacrl.agents.critic import Critic
-from hacrl.agents.engine import Row
-from hacrl.agents.errors import AgentError, naming_memory_settings
-from hacrl.agents.learner import Learner, ReferenceLogps, UpdateReport, micro_batches
+from hacrl.agents.errors import AgentError, explain_out_of_memory
 from hacrl.agents.optimiser import Optimiser
-from hacrl.agents.paths import choose_paths
 from hacrl.agents.ranks import Ranks, whole, whole_state
 from hacrl.agents.reference import FrozenCopy, without_adapters
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job, draw
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling, VllmSettings
 from hacrl.agents.streams import Stream
-from hacrl.agents.vllm_check import checked
-from hacrl.agents.vllm_engine import VllmEngine
-from hacrl.agents.vllm_weights import merged_weights
+from hacrl.agents.updater import Learner, ReferenceLogps, UpdateReport, micro_batches
 from hacrl.algorithm.batch import Objective
 from hacrl.algorithm.critic import CriticParams
+from hacrl.huggingface import no_progress_bar
 from hacrl.types import MiniBatch, Prompt, Rollout
 
 CRITIC = "critic/"
@@ -81,7 +82,7 @@ class Policy:
         self.encoder = Rendering(tokenizer, eos_ids=eos_ids, template_variables=template_variables)
         self._ranks = ranks = ranks or Ranks()
         self._critic = Critic(name, self._model, critic, self.optimisation, ranks) if critic else None
-        self._paths = choose_paths(
+        self._paths = choose_backends(
             self._model, self.optimisation.gradient_checkpointing, sharded=ranks.several
         )
         self._initial = self._make_initial(adapted) if self.optimisation.kl > 0 else None
@@ -182,7 +183,7 @@ class Policy:
     def _score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
         scores: list[tuple[float, ...]] = [()] * len(rows)
         budget = self.optimisation.tokens_per_micro_batch
-        with naming_memory_settings(self.name, "scoring", "tokens_per_micro_batch"), torch.inference_mode():
+        with explain_out_of_memory(self.name, "scoring", "tokens_per_micro_batch"), torch.inference_mode():
             for batch in micro_batches(rows, budget, self._paths.scorer.shares_prompts):
                 logps = self._paths.scorer.logps([rows[row] for row in batch]).tolist()
                 for row, values in zip(batch, logps, strict=True):
@@ -195,7 +196,7 @@ class Policy:
             return tuple(mini_batches)
         for mini_batch in mini_batches:
             self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
-        with naming_memory_settings(self.name, "judging", "tokens_per_micro_batch"):
+        with explain_out_of_memory(self.name, "judging", "tokens_per_micro_batch"):
             return self._critic.judge(mini_batches)
 
     def update(
@@ -210,7 +211,7 @@ class Policy:
             if not mini_batch:
                 continue
             self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
-            with naming_memory_settings(
+            with explain_out_of_memory(
                 self.name, "updating", "tokens_per_micro_batch (or set gradient_checkpointing)"
             ):
                 value_loss = self._critic.update(mini_batch) if self._critic else 0.0
@@ -221,7 +222,7 @@ class Policy:
     def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
         """Flat gradient of one update's loss, without the KL term; weights and moments stay as they are."""
         self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
-        with naming_memory_settings(
+        with explain_out_of_memory(
             self.name, "auditing", "tokens_per_micro_batch (or set gradient_checkpointing)"
         ):
             return self._learner.gradient(mini_batch, objective, update, list(self._trainable().values()))
@@ -230,7 +231,7 @@ class Policy:
         """Write model, tokenizer and generation config in `save_pretrained` form (with LoRA: the adapter)."""
         weights = whole_state(self._whole)
         if self._ranks.rank == 0:
-            with loading.no_progress_bar():
+            with no_progress_bar():
                 self._whole.save_pretrained(directory, state_dict=weights, safe_serialization=True)
             self._tokenizer.save_pretrained(directory)
 
@@ -239,11 +240,11 @@ class Policy:
 
         The critic's are among it: nothing but this holds them, `save` leaves them out.
         """
-        states.write_state(Path(folder), self._optimisers, self._ranks)
+        training_state.write_state(Path(folder), self._optimisers, self._ranks)
 
     def read_state(self, folder: str | Path) -> None:
         """Go on where `folder` was written, by however many ranks, of the same model and settings."""
-        states.read_state(Path(folder), self._optimisers, self._ranks)
+        training_state.read_state(Path(folder), self._optimisers, self._ranks)
 
     def move(self, device: torch.device) -> None:
         """Keep all tensors on another device; the agent can work only on the one it was made on."""
@@ -289,7 +290,7 @@ class Policy:
         order = sorted(range(len(jobs)), key=lambda row: len(jobs[row].prompt))
         drawn: dict[int, Drawn] = {}
         with (
-            naming_memory_settings(self.name, "sampling", "max_rows or max_new_tokens"),
+            explain_out_of_memory(self.name, "sampling", "max_rows or max_new_tokens"),
             torch.inference_mode(),
         ):
             for start in range(0, len(order), sampling.max_rows):

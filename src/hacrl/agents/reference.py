@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hacrl.agents.engine import Row, Scorer
-from hacrl.agents.learner import ReferenceLogps
+from hacrl.agents.backends.interfaces import Row, Scorer
 from hacrl.agents.ranks import Ranks
+from hacrl.agents.updater import ReferenceLogps
 
 
 class FrozenCopy:

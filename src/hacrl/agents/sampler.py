@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hacrl.agents.engine import Decoder, Tokens
+from hacrl.agents.backends.interfaces import Decoder, Tokens
 from hacrl.agents.settings import Sampling
 from hacrl.agents.streams import Stream
 from hacrl.types import EngineCheck

@@ -10,7 +10,7 @@ from hacrl.algorithm.diagnostics import (
     ratio_quantiles,
     window_shares,
 )
-from hacrl.algorithm.objective import (
+from hacrl.algorithm.losses import (
     grpo_loss,
     gspo_loss,
     hacpo_loss,
@@ -18,13 +18,6 @@ from hacrl.algorithm.objective import (
     kl_low_variance,
     ppo_loss,
     surrogate_loss,
-)
-from hacrl.algorithm.objective_shared import (
-    admitted_loss,
-    distillation_loss,
-    likelihood_loss,
-    shaped_loss,
-    truncated_loss,
 )
 from hacrl.algorithm.objectives import (
     GrpoObjective,
@@ -34,7 +27,14 @@ from hacrl.algorithm.objectives import (
     PpoObjective,
     SurrogateObjective,
 )
-from hacrl.algorithm.objectives_shared import (
+from hacrl.algorithm.peer_losses import (
+    admitted_loss,
+    distillation_loss,
+    likelihood_loss,
+    shaped_loss,
+    truncated_loss,
+)
+from hacrl.algorithm.peer_objectives import (
     AdmittedObjective,
     DistillationObjective,
     LikelihoodObjective,

@@ -110,7 +110,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Worth:
+class SampleStatistics:
     """What a source's responses are worth in a learner's updates."""
 
     rows: int
@@ -131,23 +131,23 @@ class Worth:
         return self.flat + self.outside
 
     @property
-    def evenness(self) -> float:
+    def ess_ratio(self) -> float:
         """Effective sample size per live response: 1 when all weigh the same. NaN when all are dead."""
         live = round(self.rows * (1.0 - self.dead))
         return self.effective_sample_size / live if live else math.nan
 
 
-def worth(pulls: Tensor, advantage: Tensor) -> Worth:
+def worth(coefficients: Tensor, advantage: Tensor) -> SampleStatistics:
     """From weight times advantage, and the advantage, of all of a source's responses `[s]`."""
-    check_shapes(pulls=(pulls, "s"), advantage=(advantage, "s"))
+    check_shapes(coefficients=(coefficients, "s"), advantage=(advantage, "s"))
     taught = advantage != 0
-    weights = (pulls[taught] / advantage[taught]).double()
-    count = max(1, len(pulls))
-    return Worth(
-        rows=len(pulls),
+    weights = (coefficients[taught] / advantage[taught]).double()
+    count = max(1, len(coefficients))
+    return SampleStatistics(
+        rows=len(coefficients),
         flat=int((~taught).sum()) / count,
         outside=int((weights == 0).sum()) / count,
         effective_sample_size=effective_sample_size(weights),
         weight_variance=float(weights.var()) if len(weights) > 1 else 0.0,
-        largest=float(pulls.abs().max()) if len(pulls) else 0.0,
+        largest=float(coefficients.abs().max()) if len(coefficients) else 0.0,
     )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm.batch import SourceData
-from hacrl.algorithm.objective import (
+from hacrl.algorithm.losses import (
     grpo_loss,
     gspo_loss,
     hacpo_loss,

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hacrl.agents.loading import no_progress_bar
+from hacrl.huggingface import no_progress_bar
 from hacrl.bench.peer.result import Spread
 from hacrl.bench.peer.workload import SIZES, Workload, make_model, make_prompts, make_tokenizer, reward
 from hacrl.bench.tables import Table
-from hacrl.config import parse_recipe
+from hacrl.recipe import parse_recipe
 from hacrl.tasks import Task
+from hacrl.training.step import StepRecord, train_step
 from hacrl.training.team import Team, build_team
-from hacrl.training.train import StepRecord, train_step
 
 WORK = Workload(SIZES["M"], eos_hazard=0.0)
 """Answers of full length, so that all steps and agents have the same work."""

@@ -56,7 +56,7 @@ def measure_scaling(progress: Callable[[str], None] = lambda _: None) -> Scaling
 
 
 def _point(axis: str, value: int, work: Workload) -> Point:
-    side = OurSide(work, "lean")
+    side = OurSide(work, "fused")
     steps = [side.step(number) for number in range(REPEATS)]
     best = min(steps, key=lambda step: step.total)
     return Point(axis, value, best.total, best.tokens, best.flops)

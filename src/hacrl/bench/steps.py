@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-from hacrl.agents.loading import no_progress_bar
-from hacrl.agents.nursery_tokenizers import make_tokenizer
+from hacrl.huggingface import no_progress_bar
 from hacrl.bench.peer.workload import SIZES
 from hacrl.bench.tables import Table
+from hacrl.tasks.toy_models.tokenizers import make_tokenizer
 from hacrl.training.team import Team
 from hacrl.training.trainer import train
 

@@ -102,7 +102,7 @@ def main(work: Workload, core: int) -> None:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[core % len(cores)]})
     torch.set_num_threads(1)
-    side = OurSide(work, "lean")
+    side = OurSide(work, "fused")
     side.step(0)
     print("ready", flush=True)
     for _ in sys.stdin:

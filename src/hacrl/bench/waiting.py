@@ -10,15 +10,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from hacrl.agents.loading import no_progress_bar
+from hacrl.huggingface import no_progress_bar
 from hacrl.bench.peer.result import Spread
 from hacrl.bench.peer.workload import SIZES, Workload, make_model, make_prompts, make_tokenizer, reward
 from hacrl.bench.tables import Table
-from hacrl.config import parse_recipe
+from hacrl.recipe import parse_recipe
 from hacrl.tasks import Task
-from hacrl.training.asynchronous import steps_until_meeting
+from hacrl.training.async_loop import steps_until_barrier
+from hacrl.training.step import StepRecord, train_step
 from hacrl.training.team import Team, build_team
-from hacrl.training.train import StepRecord, train_step
 
 LARGE = Workload(SIZES["M"], eos_hazard=0.02, max_new=512, prompts=2, samples=4)
 """The longest answer decides how long an agent draws. Of a few that end at random it is now long, now short;
@@ -68,7 +68,7 @@ def _measure(works: Sequence[Workload], rounds: int, progress: Callable[[str], N
             free: list[Stretch] = []
             for number in range(rounds):
                 progress(f"round {number + 1} of {rounds}")
-                ways = [(waited, _synchronous), (free, steps_until_meeting)]
+                ways = [(waited, _synchronous), (free, steps_until_barrier)]
                 for found, way in ways if number % 2 else reversed(ways):
                     found.append(list(way(team, 1 + STEPS * number)))
         finally:

@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hacrl.audit.audit import Tell
+    from hacrl.analysis.audit.audit import Tell
 
 
 def audit(
@@ -45,8 +45,8 @@ def audit(
         if toy == (run is not None):
             raise ValueError("give a run's directory, or --toy without one")
         if run is None:
-            from hacrl.audit.tables import toy_table
-            from hacrl.audit.toy import toy_rows
+            from hacrl.analysis.audit.tables import toy_table
+            from hacrl.analysis.audit.toy import toy_rows
 
             console.print(toy_table(toy_rows(seed=seed)))
         else:
@@ -56,9 +56,9 @@ def audit(
 def _audit_run(
     run: Path, prompts: int, samples: int, seed: int, checkpoint: int | None, console: Console
 ) -> None:
-    from hacrl.audit.audit import FILE, Size
-    from hacrl.audit.audit import audit as measure
-    from hacrl.audit.tables import audit_tables
+    from hacrl.analysis.audit.audit import FILE, Size
+    from hacrl.analysis.audit.audit import audit as measure
+    from hacrl.analysis.audit.tables import audit_tables
 
     with _progress() as tell:
         found = measure(run, Size(prompts, samples, seed), checkpoint=checkpoint, tell=tell)

@@ -42,11 +42,11 @@ def compare(
     from hacrl.cli.errors import user_errors
 
     with user_errors():
-        from hacrl.experiments.comparison import RunsFailed, run_comparison
-        from hacrl.experiments.places import Place
-        from hacrl.experiments.plan import make_plan
-        from hacrl.experiments.processes import Interrupted
-        from hacrl.experiments.report import report
+        from hacrl.analysis.compare.comparison import RunsFailed, run_comparison
+        from hacrl.analysis.compare.places import Place
+        from hacrl.analysis.compare.plan import make_plan
+        from hacrl.analysis.compare.processes import Interrupted
+        from hacrl.analysis.compare.report import report
 
         place = Place(runtime, jobs, address)
         plan = make_plan(

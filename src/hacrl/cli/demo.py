@@ -22,7 +22,7 @@ def demo(
 ) -> None:
     """Train a recipe's agents together; for comparison alone, alone with twice the samples, with HACPO."""
     from hacrl.cli.errors import user_errors
-    from hacrl.config import load_recipe
+    from hacrl.recipe import load_recipe
 
     with user_errors():
         together = load_recipe(recipe)
@@ -34,7 +34,7 @@ def demo(
 
         from rich.console import Console
 
-        from hacrl.report import write_report
+        from hacrl.analysis.report import write_report
         from hacrl.training.trainer import train
 
         console = Console()
@@ -75,7 +75,7 @@ def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> Table:
 
 def _measures(evaluation: Mapping[str, Any]) -> dict[str, float]:
     """What the table shows of one evaluation."""
-    from hacrl.evaluate import measure_name
+    from hacrl.training.evaluation import measure_name
 
     shares = {measure_name(m, evaluation["samples"]): evaluation[m] for m in ("mean_at_k", "greedy")}
     shares |= {f"greedy, {kind}": share for kind, share in evaluation["greedy_by_kind"].items()}

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from hacrl.doctor import Diagnosis
+    from hacrl.analysis.doctor import Diagnosis
 
 
 def doctor(
@@ -35,11 +35,11 @@ def doctor(
     from hacrl.cli.errors import user_errors
 
     with user_errors():
-        from hacrl.config import RecipeError, load_recipe
+        from hacrl.recipe import RecipeError, load_recipe
 
         checked = load_recipe(recipe, overrides or ())
 
-        from hacrl.doctor import examine
+        from hacrl.analysis.doctor import examine
 
         found = examine(checked, round(gpu_gb * 1e9) if gpu_gb else None)
         if found.errors:
@@ -51,7 +51,7 @@ def doctor(
 
 
 def _report(found: Diagnosis, console: Console) -> None:
-    from hacrl.doctor import warnings_for
+    from hacrl.analysis.doctor import warnings_for
 
     console.print(_agents_table(found))
     console.print(_updates_table(found))
@@ -109,8 +109,8 @@ def _updates_table(found: Diagnosis) -> Table:
 
 
 def _memory_table(found: Diagnosis) -> Table:
-    from hacrl.doctor.advice import places
-    from hacrl.doctor.memory import Memory, in_units
+    from hacrl.analysis.doctor.advice import places
+    from hacrl.analysis.doctor.memory import Memory, in_units
 
     parts = [field.name for field in dataclasses.fields(Memory)]
     table = _table("Memory of each device, about", "agent", *parts)

@@ -10,7 +10,7 @@ import typer
 
 
 def evaluate(
-    model: Annotated[str, typer.Argument(help="A saved agent's directory, a hub id or nursery:NAME.")],
+    model: Annotated[str, typer.Argument(help="A saved agent's directory, a hub id or toy:NAME.")],
     task: Annotated[str, typer.Option(help="A built-in task, a data file, a directory or a hub id.")],
     prompts: Annotated[int, typer.Option(help="Most test prompts to use.")] = 256,
     samples: Annotated[
@@ -31,8 +31,8 @@ def evaluate(
     from hacrl.agents.settings import Sampling
     from hacrl.cli.errors import user_errors
     from hacrl.cli.tables import evaluation_table
-    from hacrl.evaluate import evaluate as measure
     from hacrl.rewards import Reward, Rewarder
+    from hacrl.training.evaluation import evaluate as measure
     from hacrl.training.team import best_of
 
     with user_errors():

@@ -23,6 +23,6 @@ def report(
     from hacrl.cli.errors import user_errors
 
     with user_errors():
-        from hacrl.report import write_report
+        from hacrl.analysis.report import write_report
 
         typer.echo(write_report(run, out, baseline))

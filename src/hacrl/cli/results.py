@@ -28,12 +28,12 @@ def results(
     from hacrl.cli.errors import user_errors
 
     with user_errors():
-        from hacrl.experiments.assembly import run_suite
-        from hacrl.experiments.comparison import RunsFailed
-        from hacrl.experiments.places import Place
-        from hacrl.experiments.processes import Interrupted
-        from hacrl.experiments.suite import load_suite
-        from hacrl.experiments.tuning import tune as run_sweeps
+        from hacrl.analysis.compare.assembly import run_suite
+        from hacrl.analysis.compare.comparison import RunsFailed
+        from hacrl.analysis.compare.places import Place
+        from hacrl.analysis.compare.processes import Interrupted
+        from hacrl.analysis.compare.suite import load_suite
+        from hacrl.analysis.compare.tuning import tune as run_sweeps
 
         place = Place(runtime, jobs, address)
         suite = load_suite(plan)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from hacrl.config import Recipe
-    from hacrl.simulate.hardware import Hardware
+    from hacrl.analysis.simulate.hardware import Hardware
+    from hacrl.recipe import Recipe
 
 HERE = "here"
 
@@ -51,7 +51,7 @@ def simulate(
         if recipe is None:
             raise ValueError("give a recipe, or --check")
 
-        from hacrl.config import load_recipe
+        from hacrl.recipe import load_recipe
 
         _forecast(
             load_recipe(recipe, overrides or ()), hardware, run, prompt_tokens, response_tokens, markdown
@@ -59,8 +59,8 @@ def simulate(
 
 
 def _check(markdown: bool) -> None:
+    from hacrl.analysis.simulate.check import check, check_tables
     from hacrl.bench.tables import print_tables
-    from hacrl.simulate.check import check, check_tables
 
     checked = check(_progress)
     print_tables(check_tables(checked), markdown=markdown)
@@ -77,12 +77,12 @@ def _forecast(
     response_tokens: float | None,
     markdown: bool,
 ) -> None:
+    from hacrl.analysis.doctor import examine
+    from hacrl.analysis.simulate.forecast import Lengths, forecast
+    from hacrl.analysis.simulate.runs import scaled_to
+    from hacrl.analysis.simulate.tables import forecast_tables
     from hacrl.bench.tables import print_tables
-    from hacrl.config import RecipeError
-    from hacrl.doctor import examine
-    from hacrl.simulate.forecast import Lengths, forecast
-    from hacrl.simulate.runs import scaled_to
-    from hacrl.simulate.tables import forecast_tables
+    from hacrl.recipe import RecipeError
 
     found = examine(recipe)
     if found.errors:
@@ -108,8 +108,8 @@ def _forecast(
 
 
 def _hardware(name: str) -> Hardware:
-    from hacrl.simulate.check import measure_here
-    from hacrl.simulate.hardware import GPUS
+    from hacrl.analysis.simulate.check import measure_here
+    from hacrl.analysis.simulate.hardware import GPUS
 
     if name == HERE:
         return measure_here(_progress)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from hacrl.evaluate import MEASURES, Evaluation, Share, measure_name
+from hacrl.training.evaluation import MEASURES, Evaluation, Share, measure_name
 
 
 def summary_table(summary: Mapping[str, Any]) -> Table:

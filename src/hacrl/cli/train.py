@@ -27,7 +27,7 @@ def train(
     step and saves.
     """
     from hacrl.cli.errors import user_errors
-    from hacrl.config import load_recipe
+    from hacrl.recipe import load_recipe
 
     changes = [*(overrides or ()), *([f"runtime.name={runtime}"] if runtime else [])]
     with user_errors():
@@ -47,7 +47,7 @@ def train(
             )
             raise typer.Exit(128 + stopped.signal) from None
 
-        from hacrl.report import write_report
+        from hacrl.analysis.report import write_report
 
         report = write_report(out)
     from rich.console import Console

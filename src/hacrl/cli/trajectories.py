@@ -30,7 +30,7 @@ def trajectories(
 ) -> None:
     """List a run's shared trajectories, filtered by agent, prompt and success."""
     from hacrl.cli.errors import user_errors
-    from hacrl.exchange.store import read_run, to_json
+    from hacrl.runs.trajectories import read_run, to_json
 
     def wanted(found: Trajectory) -> bool:
         is_correct = None if found.reward is None else found.reward > 0

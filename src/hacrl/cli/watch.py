@@ -21,7 +21,7 @@ def watch(
     from hacrl.cli.errors import user_errors
 
     with user_errors():
-        from hacrl.report.server import LiveRuns, make_server
+        from hacrl.analysis.report.server import LiveRuns, make_server
 
         server = make_server(LiveRuns(runs, baseline), port)
     typer.echo(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm import CriticParams
-from hacrl.exchange import Lesson, RewardTable
+from hacrl.sharing import LossTerm, RewardTable
 from hacrl.types import Prompt
 
 
@@ -113,5 +113,5 @@ class Method(ABC):
         return {agent: list(prompts) for agent in agents}
 
     @abstractmethod
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """What one learner does in this step, in order."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hacrl.algorithm import GspoObjective
-from hacrl.exchange import Lesson
-from hacrl.methods.alone import own_lesson
 from hacrl.methods.base import View
 from hacrl.methods.divided import Divided
 from hacrl.methods.gate import Gate
-from hacrl.methods.pooled import PASSES, distinct, pool_lesson
+from hacrl.methods.gspo import own_term
+from hacrl.methods.pooled import PASSES, distinct, imitation_term
+from hacrl.sharing import LossTerm
 
 
 @dataclass(frozen=True)
@@ -27,16 +27,16 @@ class Commons(Divided):
     name: str = "commons"
     reverifies: bool = True
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """Own answers, then the pool; an agent without peers has GSPO alone.
 
         Answers that come later are a pool of their own, with their share of the updates.
         """
-        own = own_lesson(view, self.objective)
+        own = own_term(view, self.objective)
         if len(view.table.agents) == 1:
             return [own]
         pool = self.gate.accepted(view, distinct(view.table, view.verified)) & view.new
-        return [own, pool_lesson(view, pool, view.due(view.peer_updates), self.passes)]
+        return [own, imitation_term(view, pool, view.due(view.peer_updates), self.passes)]
 
 
 def commons(

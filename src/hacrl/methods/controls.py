@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import torch
 
 from hacrl.algorithm import GspoObjective, HacpoObjective, HacpoParams, SurrogateObjective
-from hacrl.exchange import Lesson
-from hacrl.methods.alone import own_lesson
 from hacrl.methods.base import Method, View
+from hacrl.methods.gspo import own_term
 from hacrl.methods.hacpo import Sharing, hacpo
-from hacrl.methods.pooled import PASSES, distinct, pool_lesson
+from hacrl.methods.pooled import PASSES, distinct, imitation_term
+from hacrl.sharing import LossTerm
 
 
 @dataclass(frozen=True)
@@ -22,9 +22,9 @@ class Replay(Method):
     objective: GspoObjective
     rollout_factor: int = 1
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """Own answers, then those among them that were right."""
-        first = own_lesson(view, self.objective)
+        first = own_term(view, self.objective)
         again = replace(
             first,
             objective=SurrogateObjective(),
@@ -43,11 +43,11 @@ class OwnPool(Method):
     passes: int
     rollout_factor: int = 1
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """Own answers, then the distinct ones among them that were right."""
         own = distinct(view.table, view.own & view.verified)
         updates = view.peer_updates * self.rollout_factor
-        return [own_lesson(view, self.objective), pool_lesson(view, own, updates, self.passes)]
+        return [own_term(view, self.objective), imitation_term(view, own, updates, self.passes)]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class MutedPeers(Method):
     full: Sharing
     name: str = "hacpo_muted"
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """HACPO's lesson with coefficient 0 for every peer."""
         return [
             replace(lesson, coefficients=torch.zeros_like(lesson.coefficients))
@@ -81,9 +81,9 @@ class Copies(Method):
     """The number of agents: the learner and a copy in place of every peer."""
     name: str = "hacpo_copies"
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """The first share of the answers is the learner's own, the others are treated as peers'."""
-        lesson = own_lesson(view, HacpoObjective(self.params))
+        lesson = own_term(view, HacpoObjective(self.params))
         sample = torch.arange(lesson.mask.shape[2])
         own = lesson.mask & (sample < lesson.mask.shape[2] // self.rollout_factor)
         copies = HacpoObjective(self.params, all_peers=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hacrl.algorithm import GspoObjective, TruncatedObjective
-from hacrl.exchange import Lesson
-from hacrl.methods.alone import own_lesson
 from hacrl.methods.base import View
-from hacrl.methods.choices import group_advantages
+from hacrl.methods.common import group_advantages
 from hacrl.methods.divided import Divided
+from hacrl.methods.gspo import own_term
+from hacrl.sharing import LossTerm
 
 
 @dataclass(frozen=True)
@@ -20,10 +20,10 @@ class Ftis(Divided):
     shared: TruncatedObjective
     name: str = "ftis"
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """Own answers, then every peer's, compared with the peer's own group."""
-        peers = Lesson(self.shared, group_advantages(view), view.peers, view.equal_weights)
-        return [own_lesson(view, self.own), peers]
+        peers = LossTerm(self.shared, group_advantages(view), view.peers, view.equal_weights)
+        return [own_term(view, self.own), peers]
 
 
 def ftis(

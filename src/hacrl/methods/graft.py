@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm import AdmittedObjective, GspoObjective
-from hacrl.exchange import Lesson
-from hacrl.methods.alone import own_lesson
 from hacrl.methods.base import Method, View
-from hacrl.methods.choices import group_advantages
+from hacrl.methods.common import group_advantages
+from hacrl.methods.gspo import own_term
+from hacrl.sharing import LossTerm
 
 
 @dataclass(frozen=True)
@@ -22,16 +22,16 @@ class Graft(Method):
     shared: AdmittedObjective
     name: str = "graft"
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """Own groups that were not replaced, then the peers' groups, with the peers' own advantages.
 
         The second lesson has as many updates as keep the size of a mini-batch.
         """
         grafts = self.grafts(view)
-        own = own_lesson(view, self.own)
+        own = own_term(view, self.own)
         kept = replace(own, mask=own.mask & ~grafts.any(0)[None, :, None])
         share = float(grafts.any(0).sum()) / max(1, int(own.mask.any(2).sum()))
-        peers = Lesson(
+        peers = LossTerm(
             self.shared,
             group_advantages(view),
             view.peers & grafts[:, :, None],

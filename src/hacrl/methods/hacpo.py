@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm import GspoObjective, HacpoObjective, HacpoParams, Objective, advantages
-from hacrl.exchange import Lesson
 from hacrl.methods.base import Method, View
+from hacrl.sharing import LossTerm
 
 Mechanism = Literal["capability_baseline", "coefficient", "exponent", "stepwise", "clipping"]
 """What can be taken away from HACPO, one at a time or together."""
@@ -27,11 +27,11 @@ class Sharing(Method):
     coefficient: bool = True
     """Mechanism 2: weigh a peer's answer by its capability over the learner's."""
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """One lesson on everything the learner hears."""
         table = view.table
         values, _ = self.advantages(table.rewards, view.omega, reward_max=view.reward_max, mask=table.mask)
-        return [Lesson(self.objective, values[view.k], table.mask, self.coefficients(view.omega)[view.k])]
+        return [LossTerm(self.objective, values[view.k], table.mask, self.coefficients(view.omega)[view.k])]
 
     def advantages(
         self, rewards: Tensor, omega: Tensor, *, reward_max: float = 1.0, mask: Tensor | None = None

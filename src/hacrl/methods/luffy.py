@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm import GspoObjective, ShapedObjective, SplitObjective, advantages
-from hacrl.exchange import Lesson
 from hacrl.methods.base import Method, View
-from hacrl.methods.choices import one_each
+from hacrl.methods.common import one_each
+from hacrl.sharing import LossTerm
 
 
 @dataclass(frozen=True)
@@ -20,12 +20,12 @@ class Luffy(Method):
     objective: SplitObjective
     name: str = "luffy"
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """One lesson: own answers and guests are compared with each other and learned in the same update."""
         mask = self.group(view)
         alike = torch.ones_like(view.omega)
         values, _ = advantages(view.table.rewards, alike, reward_max=view.reward_max, mask=mask)
-        lesson = Lesson(
+        lesson = LossTerm(
             self.objective, values[view.k], mask, view.equal_weights, updates=view.mini_batches, complete=True
         )
         return [lesson]

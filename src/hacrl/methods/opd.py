@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 
 from hacrl.algorithm import DistillationObjective, GspoObjective
-from hacrl.exchange import Lesson
-from hacrl.methods.alone import own_lesson
 from hacrl.methods.base import Method, View
-from hacrl.methods.choices import strongest
+from hacrl.methods.common import strongest
+from hacrl.methods.gspo import own_term
+from hacrl.sharing import LossTerm
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class Opd(Method):
     name: str = "opd"
     one_tokenizer: bool = True
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """The second lesson is everybody's but the strongest agent's; no reward enters it."""
-        own, teacher = own_lesson(view, self.objective), strongest(view)
+        own, teacher = own_term(view, self.objective), strongest(view)
         if teacher == view.k:
             return [own]
         judged = replace(

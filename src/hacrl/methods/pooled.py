@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm import ImitationObjective
-from hacrl.exchange import Lesson, RewardTable
 from hacrl.methods.base import View
+from hacrl.sharing import LossTerm, RewardTable
 
 PASSES = 4
 """Times a step's pool is imitated, by those that share it and by those that have their own."""
@@ -28,7 +28,7 @@ def distinct(table: RewardTable, chosen: Tensor) -> Tensor:
     return kept
 
 
-def pool_lesson(view: View, pool: Tensor, updates: int, passes: int = 1) -> Lesson:
+def imitation_term(view: View, pool: Tensor, updates: int, passes: int = 1) -> LossTerm:
     """Imitate the texts of `pool[j, b, i]`: every prompt counts the same, however many texts it has.
 
     -mean over prompts x of 1/|C(x)| * sum over y in C(x) of log pi(y) / c, with c the mean length of the
@@ -39,7 +39,7 @@ def pool_lesson(view: View, pool: Tensor, updates: int, passes: int = 1) -> Less
     weights = torch.where(
         pool, rows / (max(1, prompts) * texts[None, :, None] * _mean_length(view, pool)), 0.0
     )
-    return Lesson(
+    return LossTerm(
         ImitationObjective(),
         weights,
         pool,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hacrl.algorithm import CriticParams, PpoObjective
-from hacrl.exchange import Lesson
 from hacrl.methods.base import Method, View
+from hacrl.sharing import LossTerm
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class Ppo(Method):
     """Passes over a step's answers."""
     name: str = "ppo"
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """The plain rewards of own answers: the critic makes advantages of them, token by token."""
         rewards = view.table.rewards
-        return [Lesson(self.objective, rewards, view.own, view.equal_weights, passes=self.epochs)]
+        return [LossTerm(self.objective, rewards, view.own, view.equal_weights, passes=self.epochs)]
 
 
 def ppo(

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 
 from hacrl.algorithm import GspoObjective
-from hacrl.exchange import Lesson
-from hacrl.methods.alone import own_lesson
 from hacrl.methods.base import Method, View
-from hacrl.methods.choices import strongest
-from hacrl.methods.pooled import distinct, pool_lesson
+from hacrl.methods.common import strongest
+from hacrl.methods.gspo import own_term
+from hacrl.methods.pooled import distinct, imitation_term
+from hacrl.sharing import LossTerm
 
 
 @dataclass(frozen=True)
@@ -21,14 +21,14 @@ class SftStrongest(Method):
     objective: GspoObjective
     name: str = "sft_strongest"
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """The second lesson is everybody's but the strongest agent's."""
-        own, teacher = own_lesson(view, self.objective), strongest(view)
+        own, teacher = own_term(view, self.objective), strongest(view)
         if teacher == view.k:
             return [own]
         right = torch.zeros_like(view.verified)
         right[teacher] = view.verified[teacher]
-        return [own, pool_lesson(view, distinct(view.table, right) & view.new, view.peer_updates)]
+        return [own, imitation_term(view, distinct(view.table, right) & view.new, view.peer_updates)]
 
 
 def sft_strongest(clip_low: float = 3e-4, clip_high: float = 4e-4) -> SftStrongest:

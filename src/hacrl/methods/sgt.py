@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm import GspoObjective, LikelihoodObjective, SplitObjective
-from hacrl.exchange import Lesson
-from hacrl.methods.alone import own_lesson
 from hacrl.methods.base import Method, View
-from hacrl.methods.choices import one_each
+from hacrl.methods.common import one_each
+from hacrl.methods.gspo import own_term
+from hacrl.sharing import LossTerm
 
 
 @dataclass(frozen=True)
@@ -22,13 +22,13 @@ class SuccessGated(Method):
     weight: float
     name: str = "sgt"
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """One lesson: the two terms of the loss belong to the same update, or the weight would mean nothing.
 
         An update takes the mean over all its rows; the peers' weight makes that of the two terms
         mean(own) + weight * mean(rescued), but for a factor that both share.
         """
-        own, rescuers = own_lesson(view, self.own), self.rescuers(view)
+        own, rescuers = own_term(view, self.own), self.rescuers(view)
         if not rescuers.any():
             return [own]
         weight = self.weight * int(own.mask.sum()) / int(rescuers.sum())

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from hacrl.algorithm import GspoObjective, advantages
-from hacrl.exchange import Lesson
 from hacrl.methods.base import Method, View
+from hacrl.sharing import LossTerm
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,11 @@ class Xgrpo(Method):
     objective: GspoObjective
     name: str = "xgrpo"
 
-    def lessons(self, view: View) -> list[Lesson]:
+    def lessons(self, view: View) -> list[LossTerm]:
         """One lesson: mean and spread of the rewards are those of all agents together."""
         plain = torch.ones_like(view.omega)
         values, _ = advantages(view.table.rewards, plain, reward_max=view.reward_max, mask=view.table.mask)
-        return [Lesson(self.objective, values[view.k], view.own, view.equal_weights)]
+        return [LossTerm(self.objective, values[view.k], view.own, view.equal_weights)]
 
 
 def xgrpo(clip_low: float = 3e-4, clip_high: float = 4e-4) -> Xgrpo:

@@ -11,8 +11,8 @@ import torch
 
 from hacrl.agents.blueprint import Blueprint, device_of
 from hacrl.agents.policy import Policy
-from hacrl.runtime.meeting import LOOPBACK, Meeting, join, listen
-from hacrl.runtime.turns import WAITING
+from hacrl.runtime.device_sharing import WAITING
+from hacrl.runtime.rendezvous import LOOPBACK, Rendezvous, join, listen
 from hacrl.types import Encoder
 
 
@@ -39,7 +39,7 @@ class AgentProcess:
         self._ranks = ranks
         self._listener: socket.socket | None = None
 
-    def open_meeting(self, elsewhere: bool) -> tuple[str, int] | None:
+    def open_rendezvous(self, elsewhere: bool) -> tuple[str, int] | None:
         """At the first rank: let the others come, if need be from elsewhere -> host and port."""
         if self._rank > 0:
             return None
@@ -49,7 +49,7 @@ class AgentProcess:
         host, port = self._listener.getsockname()
         return host, port
 
-    def load(self, blueprint: Blueprint, threads: int, meeting: Meeting | None) -> Facts:
+    def load(self, blueprint: Blueprint, threads: int, meeting: Rendezvous | None) -> Facts:
         """Make the agent. (Not in `__init__`: there Ray would hide what went wrong.)"""
         import ray
 

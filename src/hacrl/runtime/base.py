@@ -47,7 +47,7 @@ class Runtime(Protocol):
         A lost agent's outcome is its `AgentLost` where the others may go on without it; else it is raised.
         """
 
-    def come_back_from(self, folder_of: Callable[[str], Path]) -> None:
+    def set_restore_point(self, folder_of: Callable[[str], Path]) -> None:
         """The agents are as their folders say, each under its name: lost ones may begin there again.
 
         A folder is asked for when it is needed: it may have to be waited for.

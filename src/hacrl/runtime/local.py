@@ -12,7 +12,7 @@ import torch
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
 from hacrl.runtime.base import AgentLost, Traffic
-from hacrl.runtime.turns import AgentInTurn, Turns
+from hacrl.runtime.device_sharing import DeviceSharing, SharedDeviceAgent
 
 T = TypeVar("T")
 
@@ -25,13 +25,13 @@ class LocalRuntime:
 
     def __init__(self, *, share_devices: bool = False) -> None:
         """With `share_devices` only the agent that works is on its device."""
-        self._turns = Turns() if share_devices else None
+        self._turns = DeviceSharing() if share_devices else None
 
     def load(self, blueprints: Sequence[Blueprint]) -> list[Agent]:
         """Load every model here."""
         turns = self._turns
         agents: list[Agent] = [
-            AgentInTurn(blueprint, turns) if turns else blueprint.load() for blueprint in blueprints
+            SharedDeviceAgent(blueprint, turns) if turns else blueprint.load() for blueprint in blueprints
         ]
         tiny = all(agent.parameters < TINY for agent in agents)
         if tiny and "OMP_NUM_THREADS" not in os.environ:  # which overrules it
@@ -42,7 +42,7 @@ class LocalRuntime:
         """In the order of the mapping."""
         return {name: task() for name, task in tasks.items()}
 
-    def come_back_from(self, folder_of: Callable[[str], Path]) -> None:
+    def set_restore_point(self, folder_of: Callable[[str], Path]) -> None:
         """No agent is lost without the loop."""
 
     def notices(self) -> list[str]:

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from hacrl.training.step import StepRecord
 from hacrl.training.team import Team
 from hacrl.training.thresholds import THRESHOLDS
-from hacrl.training.train import StepRecord
 
 PATIENCE = 10
 """Steps in a row after which a condition is reported."""
@@ -24,7 +24,7 @@ AUDIT_PATIENCE = 3
 WATCHED = {
     "baseline_bias": ("baseline_bias", PATIENCE),
     "dead": ("dead", PATIENCE),
-    "evenness": ("evenness", PATIENCE),
+    "ess_ratio": ("ess_ratio", PATIENCE),
     "weight/largest": ("largest", PATIENCE),
     "cosine": ("cosine", AUDIT_PATIENCE),
     "cosine_wrong": ("cosine_wrong", AUDIT_PATIENCE),

@@ -12,7 +12,7 @@ from torch import Tensor
 from hacrl.agents.agent import Agent
 from hacrl.algorithm.batch import Objective
 from hacrl.algorithm.diagnostics import cosine
-from hacrl.exchange import LearnerBatch
+from hacrl.sharing import LearnerBatch
 from hacrl.types import MiniBatch, TrainingRow
 
 
@@ -31,9 +31,9 @@ Gradients = Mapping[Part, Tensor]
 def numbered_updates(batch: LearnerBatch) -> Iterator[tuple[int, Objective, MiniBatch]]:
     """The updates of a step as they are made: how many came before, the objective, the rows."""
     updates = [
-        (exercise.objective, mini_batch)
-        for exercise in batch.exercises
-        for mini_batch in exercise.updates
+        (group.objective, mini_batch)
+        for group in batch.update_groups
+        for mini_batch in group.updates
         if mini_batch
     ]
     for number, (objective, mini_batch) in enumerate(updates):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hacrl.exchange import LearnerBatch
+from hacrl.sharing import LearnerBatch
 from hacrl.types import EngineCheck, TrainingRow
 
 Checks = Mapping[tuple[str, int], EngineCheck]
@@ -19,16 +19,16 @@ def corrected(batch: LearnerBatch, checks: Checks) -> LearnerBatch:
     """
     if all(check.weight == 1.0 for check in checks.values()):
         return batch
-    exercises = [
+    update_groups = [
         replace(
-            exercise,
+            group,
             mini_batches=tuple(
-                tuple(_weighted(row, checks) for row in mini_batch) for mini_batch in exercise.mini_batches
+                tuple(_weighted(row, checks) for row in mini_batch) for mini_batch in group.mini_batches
             ),
         )
-        for exercise in batch.exercises
+        for group in batch.update_groups
     ]
-    return replace(batch, exercises=tuple(exercises))
+    return replace(batch, update_groups=tuple(update_groups))
 
 
 def _weighted(row: TrainingRow, checks: Checks) -> TrainingRow:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hacrl.evaluate import MEASURES, measure_name
+from hacrl.training.evaluation import MEASURES, measure_name
 from hacrl.training.team import Member, Team
 
 CARD = "README.md"

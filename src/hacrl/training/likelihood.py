@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hacrl.agents.agent import Agent
-from hacrl.exchange import Reencoder, RewardTable
+from hacrl.sharing import Reencoder, RewardTable
 
 
 def likelihood(

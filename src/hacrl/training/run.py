@@ -10,23 +10,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hacrl.config import RecipeError, recipe_differences
-from hacrl.config.problems import Problem
-from hacrl.evaluate import Evaluation, evaluate
-from hacrl.exchange import write_step
-from hacrl.storage.checkpoint import Checkpoint, CheckpointStore, Contents
-from hacrl.storage.files import make_directory, truncate_jsonl, write_atomic
-from hacrl.storage.rundir import RunDirectory
+from hacrl.recipe import RecipeError, recipe_differences
+from hacrl.recipe.problems import Problem
+from hacrl.runs.checkpoints import Checkpoint, CheckpointStore, Contents
+from hacrl.runs.directory import RunDirectory
+from hacrl.runs.files import make_directory, truncate_jsonl, write_atomic
+from hacrl.sharing import write_step
 from hacrl.training.alerts import Alerts
-from hacrl.training.asynchronous import steps_until_meeting
+from hacrl.training.async_loop import steps_until_barrier
 from hacrl.training.cpu import cpu_seconds
 from hacrl.training.display import Display
-from hacrl.training.lessons_log import forget_after, write_lessons, write_warnings
-from hacrl.training.metrics import MetricsLog, open_sinks
+from hacrl.training.evaluation import Evaluation, evaluate
+from hacrl.training.metrics_log import MetricsLog, open_sinks
 from hacrl.training.signals import StopRequest, stop_requests
+from hacrl.training.step import StepRecord, train_step
 from hacrl.training.step_metrics import step_metrics
 from hacrl.training.team import Member, Team
-from hacrl.training.train import StepRecord, train_step
+from hacrl.training.update_log import forget_after, write_updates, write_warnings
 
 Evaluations = dict[str, dict[str, Evaluation]]
 """Agent -> task -> how it does there alone."""
@@ -128,7 +128,7 @@ class Run:
         team, step, before = self.team, self.progress.step + 1, cpu_seconds()
         records: Iterable[StepRecord]
         if team.recipe.asynchronous:
-            records = steps_until_meeting(team, step, lambda: stop.signal is not None, self._display.status)
+            records = steps_until_barrier(team, step, lambda: stop.signal is not None, self._display.status)
         else:
             records = [train_step(team, step)]
         self.progress.cpu_seconds += cpu_seconds() - before
@@ -148,7 +148,7 @@ class Run:
                 self.progress.after = evaluations
         if recipe.logging.trajectories:
             write_step(self.directory.path, record.step, record.trajectories)
-            write_lessons(self.directory, record)
+            write_updates(self.directory, record)
         messages = [*self.team.runtime.notices(), *self._alerts.observe(self.team, record, metrics)]
         write_warnings(self.directory, record.step, messages)
         for message in messages:
@@ -189,7 +189,7 @@ class Run:
 
     def _save(self, *, background: bool, score: float | None = None) -> None:
         saved = self._store.save(self.progress.step, self._write, score=score, background=background)
-        self.team.runtime.come_back_from(lambda name: saved.result() / state_folder(name))
+        self.team.runtime.set_restore_point(lambda name: saved.result() / state_folder(name))
 
     def _write(self, folder: Path) -> Contents:
         """Let the agents write their states -> what a checkpoint holds beside them."""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from hacrl.agents.learner import UpdateReport
+from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm import (
     HacpoObjective,
     HacpoParams,
@@ -20,12 +20,12 @@ from hacrl.algorithm import (
 )
 from hacrl.algorithm.diagnostics import largest_advantage, worth
 from hacrl.algorithm.ratio import bounded
-from hacrl.exchange import LearnerBatch, arrange, hear
 from hacrl.methods import Sharing
+from hacrl.sharing import LearnerBatch, arrange, hear
 from hacrl.training.alignment import numbered_updates
-from hacrl.training.lessons_log import pulls
+from hacrl.training.step import StepRecord
 from hacrl.training.team import Team
-from hacrl.training.train import StepRecord
+from hacrl.training.update_log import gradient_coefficients
 from hacrl.types import EngineCheck, TrainingRow, Trajectory
 
 
@@ -133,9 +133,9 @@ def _cross(team: Team, record: StepRecord) -> dict[str, float]:
 def _window(record: StepRecord) -> HacpoParams:
     """The window of the step's objective; the default one for methods that have none."""
     for batch in record.batches.values():
-        for exercise in batch.exercises:
-            if isinstance(exercise.objective, HacpoObjective):
-                return exercise.objective.params
+        for group in batch.update_groups:
+            if isinstance(group.objective, HacpoObjective):
+                return group.objective.params
     return HacpoParams()
 
 
@@ -144,7 +144,7 @@ def weight_bound(team: Team, source: str, learner: str, batch: LearnerBatch, rew
 
     In HACPO's window the ratio is at most 1, so that the weight is at most omega.
     """
-    objectives = [exercise.objective for exercise in batch.exercises]
+    objectives = [group.objective for group in batch.update_groups]
     if not all(isinstance(objective, HacpoObjective) and objective.params.window for objective in objectives):
         return math.inf
     heard = (learner, *team.topology[learner])
@@ -208,13 +208,13 @@ def _worth(updates: Sequence[_PeerUpdate]) -> Iterator[tuple[str, float]]:
     for update in updates:
         # Rows that were not computed have no advantage: whatever their log-prob is, nothing pulls them.
         means = update.mean_logps.nan_to_num(0.0).tolist()
-        pulled += pulls(update.rows, means, update.objective, update.number)
+        pulled += gradient_coefficients(update.rows, means, update.objective, update.number)
     advantage = [row.advantage for update in updates for row in update.rows]
     found = worth(torch.tensor(pulled), torch.tensor(advantage))
     yield "rows", found.rows
     yield "dead", found.dead
     yield "effective_sample_size", found.effective_sample_size
-    yield "evenness", found.evenness
+    yield "ess_ratio", found.ess_ratio
     yield "weight/variance", found.weight_variance
     yield "weight/largest", found.largest
 

@@ -13,13 +13,13 @@ from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling, VllmSettings
 from hacrl.algorithm import Capability, CriticParams
-from hacrl.config import Recipe, TaskSection, make_method
-from hacrl.exchange import BatchSettings, Learner, Reverify, Topology
 from hacrl.methods import Method
+from hacrl.recipe import Recipe, TaskSettings, make_method
 from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
 from hacrl.runtime import AgentLost, LocalRuntime, Runtime
+from hacrl.sharing import BatchSettings, Learner, Reverify, Topology
 from hacrl.tasks import Task
-from hacrl.training.data import PromptOrder
+from hacrl.training.prompt_order import PromptOrder
 from hacrl.training.tokenizers import refuse_other_tokenizers
 from hacrl.types import Prompt, Trajectory
 
@@ -173,16 +173,16 @@ def make_runtime(recipe: Recipe) -> Runtime:
     section = recipe.runtime
     if section.name == "local":
         return LocalRuntime(share_devices=section.share_devices)
-    from hacrl.runtime.place import Resources
-    from hacrl.runtime.ray_runtime import RayRuntime
-    from hacrl.runtime.remote import Conduct
+    from hacrl.runtime.placement import Resources
+    from hacrl.runtime.ray import RayRuntime
+    from hacrl.runtime.remote_agent import FailurePolicy
 
     resources = {agent.name: Resources(**agent.resources.model_dump()) for agent in recipe.agents}
-    conduct = Conduct(**section.model_dump(exclude={"name", "share_devices", "address"}))
+    conduct = FailurePolicy(**section.model_dump(exclude={"name", "share_devices", "address"}))
     return RayRuntime(resources, conduct, section.address, share_devices=section.share_devices)
 
 
-def load_task(section: TaskSection) -> Task:
+def load_task(section: TaskSettings) -> Task:
     """The task a recipe names, with its settings."""
     return tasks.load(section.name, **section.settings)
 

@@ -57,7 +57,7 @@ THRESHOLDS = {
         "Outside the window: raise method.delta or lower method.delta_step. Without an advantage: change the "
         "task's difficulty or raise samples_per_prompt.",
     ),
-    "evenness": Threshold(
+    "ess_ratio": Threshold(
         0.3,
         "below",
         "the live responses are worth only {value:.0%} of as many equally weighted ones",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from transformers import AutoTokenizer
 
-from hacrl.agents import nursery
-from hacrl.agents.nursery_tokenizers import make_tokenizer
-from hacrl.config import Recipe, RecipeError
-from hacrl.config.problems import Problem
+from hacrl.recipe import Recipe, RecipeError
+from hacrl.recipe.problems import Problem
+from hacrl.tasks.toy_models import models as toy_models
+from hacrl.tasks.toy_models.tokenizers import make_tokenizer
 
 
 def refuse_other_tokenizers(recipe: Recipe) -> None:
@@ -30,8 +30,8 @@ def refuse_other_tokenizers(recipe: Recipe) -> None:
 def vocabulary(model: str) -> dict[str, int]:
     """The number of every token; an agent of the nursery need not exist yet."""
     kind, _, name = model.partition(":")
-    if kind == "nursery" and name in nursery.AGENTS:
-        tokenizer = make_tokenizer(nursery.AGENTS[name].body.cut)
+    if kind == "toy" and name in toy_models.AGENTS:
+        tokenizer = make_tokenizer(toy_models.AGENTS[name].body.cut)
     else:
         tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
     return dict(tokenizer.get_vocab())

@@ -9,10 +9,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hacrl.config import Recipe, load_recipe, parse_recipe
+from hacrl.recipe import Recipe, load_recipe, parse_recipe
 from hacrl.rewards import RewardFunction
-from hacrl.storage.files import write_json
-from hacrl.storage.rundir import RunDirectory
+from hacrl.runs.directory import RunDirectory
+from hacrl.runs.files import write_json
 from hacrl.tasks import Task, from_rows
 from hacrl.training.display import Display, make_display
 from hacrl.training.export import export_agents
@@ -60,7 +60,7 @@ def train(
 class Trainer:
     """`train` as an object, with TRL's names.
 
-    `agents` maps names to models (a directory, a hub id or `nursery:NAME`) or to a recipe's agent settings;
+    `agents` maps names to models (a directory, a hub id or `toy:NAME`) or to a recipe's agent settings;
     `args` holds the recipe's other keys. The data sets are rows in TRL's format; without them the task in
     `args` is used. Without `reward_funcs` the task's verifier scores, `exact` for rows.
     """

@@ -11,10 +11,10 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from hacrl.agents.learner import UpdateReport
-from hacrl.agents.padded import PaddedScorer
+from hacrl.agents.backends.padded import PaddedScorer
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
+from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm import kl_low_variance
 from hacrl.algorithm.batch import SourceData
 from helpers_agents import (

@@ -8,12 +8,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from hacrl.agents.learner import UpdateReport
 from hacrl.agents.policy import Policy
 from hacrl.agents.ranks import Ranks
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
+from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm.critic import CriticParams
-from hacrl.storage.files import StorageError
+from hacrl.runs.files import StorageError
 from helpers_agents import likelihood, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
 from helpers_ranks import COUNT, together
 from helpers_states import saved_parts, saved_tensors

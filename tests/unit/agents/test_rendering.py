@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hacrl.agents.rendering import Rendering
 from hacrl.types import Prompt
-from helpers_exchange import HARD_TEXTS, REAL, SMALL, byte_level_bpe, char_level, metaspace_bpe, tokenizer
+from helpers_sharing import HARD_TEXTS, REAL, SMALL, byte_level_bpe, char_level, metaspace_bpe, tokenizer
 
 ALL = (*SMALL, *REAL)
 EXACT = tuple(name for name in ALL if name != "char-level")

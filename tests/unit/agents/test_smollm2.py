@@ -25,7 +25,7 @@ pytestmark = [
 
 def test_smollm2_samples_scores_and_learns() -> None:
     policy = Policy.load("smollm2", DIRECTORY, optimisation=Optimisation(learning_rate=1e-5))
-    assert policy.paths == {"decode": "LeanDecoder", "train": "LeanScorer"}
+    assert policy.paths == {"decode": "FusedDecoder", "train": "FusedScorer"}
     prompts = [
         Prompt(id="sum", text="What is 2 + 3? Answer with one number."),
         Prompt(id="capital", text="What is the capital of France? Answer in one word."),

@@ -18,10 +18,10 @@ def test_worth_by_hand():
     found = worth(torch.tensor([2.0, -3.0, 0.0, 0.0, 0.0]), torch.tensor([1.0, -3.0, 2.0, 0.0, 0.0]))
     assert (found.rows, found.flat, found.outside, found.dead) == pytest.approx((5, 0.4, 0.2, 0.6))
     assert found.effective_sample_size == pytest.approx(3.0**2 / (2.0**2 + 1.0**2))
-    assert found.evenness == pytest.approx(1.8 / 2)
+    assert found.ess_ratio == pytest.approx(1.8 / 2)
     assert found.weight_variance == pytest.approx(1.0)  # of 2, 1, 0
     assert found.largest == 3.0
-    assert math.isnan(worth(torch.zeros(2), torch.ones(2)).evenness)
+    assert math.isnan(worth(torch.zeros(2), torch.ones(2)).ess_ratio)
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(1, 4), st.integers(1, 5))

@@ -8,9 +8,9 @@ import typer
 from typer.testing import CliRunner
 
 from hacrl.cli.trajectories import trajectories
-from hacrl.exchange import write_step
-from hacrl.exchange.store import to_json
-from helpers_exchange import trajectory
+from hacrl.runs.trajectories import to_json
+from hacrl.sharing import write_step
+from helpers_sharing import trajectory
 
 app = typer.Typer()
 app.command()(trajectories)

@@ -1,8 +1,8 @@
 """PPO leaves the comparison to the critic."""
 
 from hacrl.algorithm import CriticParams, PpoObjective
-from hacrl.config import make_method, parse_recipe
 from hacrl.methods import gspo, ppo
+from hacrl.recipe import make_method, parse_recipe
 from helpers_methods import view
 from helpers_recipes import VALID
 

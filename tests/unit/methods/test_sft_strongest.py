@@ -6,7 +6,7 @@ import torch
 
 from hacrl.algorithm import ImitationObjective
 from hacrl.methods import gspo, sft_strongest
-from hacrl.methods.choices import strongest
+from hacrl.methods.common import strongest
 from helpers_methods import ANSWERS, texts, view
 
 

@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from hacrl.config import parse_recipe
+from hacrl.recipe import parse_recipe
 from hacrl.training.alignment import Part, cosines, gradients_by_part, numbered_updates
+from hacrl.training.step import train_step
 from hacrl.training.team import build_team
-from hacrl.training.train import train_step
 from helpers_train import make_agent, recipe, short_answers
 
 

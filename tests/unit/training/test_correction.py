@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hacrl.exchange import Exercise, LearnerBatch
+from hacrl.sharing import LearnerBatch, UpdateGroup
 from hacrl.training.correction import corrected
 from hacrl.types import EngineCheck
 from helpers_agents import likelihood, random_rows, training_rows
@@ -18,7 +18,7 @@ from helpers_vllm import install
 def test_only_own_rows_get_the_weights_of_their_responses() -> None:
     rows = [replace(row, sample=place) for place, row in enumerate(training_rows(random_rows(2, 2)))]
     rows[2] = replace(rows[2], own=False)
-    batch = LearnerBatch((Exercise(likelihood, (tuple(rows[:2]), tuple(rows[2:]))),), Counter())
+    batch = LearnerBatch((UpdateGroup(likelihood, (tuple(rows[:2]), tuple(rows[2:]))),), Counter())
     checks = {
         (row.prompt_id, row.sample): EngineCheck(-1.0, -1.0, 0.0, rescored=True, weight=0.5 + row.sample)
         for row in rows

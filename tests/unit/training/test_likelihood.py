@@ -3,10 +3,10 @@
 import torch
 
 from hacrl.agents.rendering import Rendering
-from hacrl.exchange import Learner, Reencoder, arrange
+from hacrl.sharing import Learner, Reencoder, arrange
 from hacrl.training.likelihood import likelihood
 from hacrl.types import Prompt
-from helpers_exchange import char_level, trajectory
+from helpers_sharing import char_level, trajectory
 
 ENCODER = Rendering(char_level())
 

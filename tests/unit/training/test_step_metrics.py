@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hacrl.agents.policy import Policy
-from hacrl.exchange import read_step
+from hacrl.sharing import read_step
 from hacrl.tasks import load
 from helpers_train import make_agent, metrics, recipe, run
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from hacrl.agents import nursery
-from hacrl.config import RecipeError, parse_recipe
+from hacrl.recipe import RecipeError, parse_recipe
+from hacrl.tasks.toy_models import models as toy_models
 from hacrl.training.team import build_team
 from hacrl.training.tokenizers import vocabulary
-from helpers_exchange import byte_level_bpe
+from helpers_sharing import byte_level_bpe
 
 
 def recipe(*models: str, method: str = "opd"):
@@ -15,13 +15,13 @@ def recipe(*models: str, method: str = "opd"):
 
 
 def test_a_second_tokenizer_is_refused_by_name_before_anything_is_made(monkeypatch):
-    monkeypatch.setattr(nursery, "build", lambda name: pytest.fail(f"{name} was made"))
+    monkeypatch.setattr(toy_models, "build", lambda name: pytest.fail(f"{name} was made"))
     with pytest.raises(RecipeError) as caught:
-        build_team(recipe("nursery:model-llama", "nursery:state-a", "nursery:model-qwen"))
+        build_team(recipe("toy:model-llama", "toy:state-a", "toy:model-qwen"))
     (problem,) = caught.value.problems
     assert problem.key == "agents.2.model"
     assert "opd needs one tokenizer" in problem.message
-    assert "'nursery:model-qwen' is not that of 'nursery:model-llama'" in problem.message
+    assert "'toy:model-qwen' is not that of 'toy:model-llama'" in problem.message
     assert "sft_strongest" in problem.message
 
 

@@ -8,9 +8,9 @@ from time import perf_counter
 import torch
 from torch import nn
 
-from hacrl.agents.learner import UpdateReport
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import Optimisation, Sampling
+from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm import GspoObjective, Objective, own_advantages
 from hacrl.bench.peer.flops import step_flops
 from hacrl.bench.peer.result import StepTiming
@@ -19,7 +19,7 @@ from hacrl.types import MiniBatch, Rollout, TrainingRow
 
 ENGINES = {
     "generic": {"decode": "CachedDecoder", "train": "SharedPrefixScorer"},
-    "lean": {"decode": "LeanDecoder", "train": "LeanScorer"},
+    "fused": {"decode": "FusedDecoder", "train": "FusedScorer"},
 }
 """Our two ways of running the models measured here, and what `Policy.paths` calls them."""
 
@@ -32,7 +32,7 @@ class OurSide:
         self.prompts = make_prompts(work)
         self.model = make_model(work)
         if engine == "generic":
-            _hide_from_lean_engine(self.model)
+            _hide_from_fused_backend(self.model)
         # TRL's optimiser settings, which are transformers' defaults.
         optimisation = Optimisation(learning_rate=work.learning_rate, weight_decay=0.0, max_grad_norm=1.0)
         self.policy = Policy("ours", self.model, make_tokenizer(work.size), optimisation=optimisation)
@@ -78,8 +78,8 @@ class _OtherLinear(nn.Linear):
     """A linear layer of another type, as an adapter's would be."""
 
 
-def _hide_from_lean_engine(model: nn.Module) -> None:
-    """The lean engine leaves models with layers it does not know to the generic one; nothing else changes."""
+def _hide_from_fused_backend(model: nn.Module) -> None:
+    """The fused backend leaves models with unknown layers to the generic one; nothing else changes."""
     for module in model.modules():
         if type(module) is nn.Linear:
             module.__class__ = _OtherLinear

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hacrl.agents.engine import Row
+from hacrl.agents.backends.interfaces import Row
 from hacrl.algorithm import Objective
 from hacrl.bench.peer.our_step import OurSide, training_row
 from hacrl.bench.peer.result import Check

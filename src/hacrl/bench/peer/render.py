@@ -5,7 +5,7 @@ from __future__ import annotations
 from hacrl.bench.peer.result import Comparison, Side, Spread
 from hacrl.bench.tables import Table
 
-NAMES = {"trl": "TRL, tuned", "generic": "hacrl, generic engine", "lean": "hacrl, lean engine"}
+NAMES = {"trl": "TRL, tuned", "generic": "hacrl, generic engine", "fused": "hacrl, fused engine"}
 
 
 def comparison_tables(found: Comparison) -> list[Table]:

@@ -13,11 +13,11 @@ def test_the_peak_follows_what_is_allocated() -> None:
 
 @pytest.mark.slow
 def test_a_side_is_measured_in_a_process_of_its_own() -> None:
-    found = measure_memory(TINY, "lean")
+    found = measure_memory(TINY, "fused")
     assert found.peak > found.after_imports > 50
 
 
 def test_a_failed_measurement_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(memory, "__name__", "hacrl.bench.peer.missing")
-    with pytest.raises(RuntimeError, match=r"measuring lean's memory failed[\s\S]*hacrl.bench.peer.missing"):
-        measure_memory(TINY, "lean")
+    with pytest.raises(RuntimeError, match=r"measuring fused's memory failed[\s\S]*hacrl.bench.peer.missing"):
+        measure_memory(TINY, "fused")

@@ -1,0 +1,131 @@
+"""Which way of running a model is used: the fastest whose log-probs agree with the plain forward."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from hacrl.agents.backends.fused import FusedDecoder, FusedScorer
+from hacrl.agents.backends.interfaces import Decoder, Row, Scorer
+from hacrl.agents.backends.padded import PaddedScorer, RecomputingDecoder
+from hacrl.agents.backends.prefix_cache import CachedDecoder, SharedPrefixScorer
+from hacrl.agents.errors import AgentError
+
+Path = TypeVar("Path", Decoder, Scorer)
+_log = logging.getLogger(__name__)
+
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
+"""Largest difference of a token's log-prob from the plain forward's."""
+HALF_PRECISION_TOLERANCE = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """How a model is run."""
+
+    decoder: Decoder
+    scorer: Scorer
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Class names by task, for reports."""
+        return {"decode": type(self.decoder).__name__, "train": type(self.scorer).__name__}
+
+
+def choose_backends(
+    model: PreTrainedModel, gradient_checkpointing: bool = False, *, sharded: bool = False
+) -> Paths:
+    """Try all paths on a few random tokens, fastest first; keep the first that agrees with the plain one.
+
+    A model that is going to be sharded can be decoded by its modules only, and trained as a whole only.
+    """
+    rows = _random_rows(model.config.get_text_config().vocab_size)
+    with torch.no_grad():
+        truth = PaddedScorer(model).logps(rows)
+    decoders: list[Callable[[PreTrainedModel], Decoder]] = [CachedDecoder, RecomputingDecoder]
+    scorers: list[Callable[[PreTrainedModel], Scorer]] = [
+        partial(PaddedScorer, checkpointing=gradient_checkpointing)
+    ]
+    if not sharded:
+        decoders.insert(0, FusedDecoder)
+        if not gradient_checkpointing and caches_all_positions(model):
+            scorers.insert(0, SharedPrefixScorer)
+        scorers.insert(0, partial(FusedScorer, checkpointing=gradient_checkpointing))
+    decoder = _first_agreeing(model, decoders, lambda d: decoded_logps(d, rows, model.device), truth)
+    scorer = _first_agreeing(model, scorers, lambda s: s.logps(rows).detach(), truth)
+    if scorer is None:
+        raise AgentError(
+            f"{model.config.model_type!r} models do not support gradient_checkpointing without dropout: "
+            "switch it off, or set the dropout rates in config.json to 0"
+        )
+    assert decoder is not None  # recomputing is the plain forward itself
+    return Paths(decoder, scorer)
+
+
+@torch.inference_mode()
+def decoded_logps(decoder: Decoder, rows: Sequence[Row], device: torch.device) -> Tensor:
+    """Log-probs [s, t] of given responses as a decoding session sees them; 0 where padded."""
+    prompts = list(dict.fromkeys(prompt for prompt, _ in rows))
+    prompt_of_row = torch.tensor([prompts.index(prompt) for prompt, _ in rows], device=device)
+    longest = max(len(response) for _, response in rows)
+    logps = torch.zeros(len(rows), longest, device=device)
+    logits, session = decoder.start(prompts, prompt_of_row)
+    alive = list(range(len(rows)))
+    for step in range(longest):
+        tokens = torch.tensor([rows[row][1][step] for row in alive], device=device)
+        logps[alive, step] = logits.float().log_softmax(-1).gather(1, tokens[:, None]).squeeze(1)
+        going = [n for n, row in enumerate(alive) if len(rows[row][1]) > step + 1]
+        if not going:
+            break
+        if len(going) < len(alive):
+            session.keep(torch.tensor(going, device=device))
+            alive, tokens = [alive[n] for n in going], tokens[going]
+        logits = session.advance(tokens)
+    return logps
+
+
+def caches_all_positions(model: PreTrainedModel) -> bool:
+    """Whether every layer caches keys and values of all positions (no sliding window, no other state)."""
+    config = model.config.get_text_config()
+    layer_types = getattr(config, "layer_types", None)
+    if layer_types:
+        return all(kind == "full_attention" for kind in layer_types)
+    return getattr(config, "sliding_window", None) is None
+
+
+def _first_agreeing(
+    model: PreTrainedModel,
+    candidates: Sequence[Callable[[PreTrainedModel], Path]],
+    logps: Callable[[Path], Tensor],
+    truth: Tensor,
+) -> Path | None:
+    tolerance = TOLERANCE.get(model.dtype, HALF_PRECISION_TOLERANCE)
+    for candidate in candidates:
+        try:
+            path = candidate(model)
+            difference = float((logps(path) - truth).abs().max())
+        except Exception as error:  # an architecture may refuse in any way; a slower path will do
+            _log.info("%s: not used (%s: %s)", candidate, type(error).__name__, error)
+            continue
+        if difference <= tolerance:
+            return path
+        _log.info("%s: not used (log-probs differ by %.2g from the plain forward)", candidate, difference)
+    return None
+
+
+def _random_rows(vocabulary: int) -> list[Row]:
+    """Three prompts of different lengths, responses of 1 to 7 tokens."""
+    generator = torch.Generator().manual_seed(0)
+
+    def tokens(length: int) -> tuple[int, ...]:
+        return tuple(torch.randint(vocabulary, (length,), generator=generator).tolist())
+
+    prompts = [tokens(3), tokens(9), tokens(6)]
+    return [(prompts[row % 3], tokens(length)) for row, length in enumerate((1, 7, 4, 5, 2, 7, 3))]

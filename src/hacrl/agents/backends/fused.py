@@ -1,0 +1,130 @@
+"""The fused path: scoring and decoding with `FusedNetwork`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from hacrl.agents.backends.fused_network import FusedNetwork, LayerWeights
+from hacrl.agents.backends.fused_packing import MASKED, pack
+from hacrl.agents.backends.interfaces import Row, Tokens, head_logps
+
+
+class FusedScorer:
+    """All tokens of a batch, prompts and responses, go through each layer together."""
+
+    shares_prompts = True
+
+    def __init__(self, model: PreTrainedModel, checkpointing: bool = False) -> None:
+        self._network = FusedNetwork(model, checkpointing)
+
+    def logps(self, rows: Sequence[Row]) -> Tensor:
+        """Log-probs [s, t] of the response tokens; 0 where padded."""
+        network = self._network
+        packing = pack(rows, network.device, network.dtype)
+
+        def attend(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            return packing.attend(queries, keys, values, network.scale)
+
+        turns = network.turns(packing.positions)
+        hidden = network.run(packing.ids, turns, network.weights(), attend, packing.live)
+        needed = network.last_norm(hidden.index_select(0, packing.states))
+        return packing.spread(head_logps(network.head, needed, packing.targets, network.vocabulary))
+
+
+class FusedDecoder:
+    """Decode with fused weights and a cache written in place."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._network = FusedNetwork(model)
+
+    def start(self, prompts: Sequence[Tokens], prompt_of_row: Tensor) -> tuple[Tensor, _LeanSession]:
+        """Prefill each prompt once; every row starts from its prompt's keys and values."""
+        network = self._network
+        packing = pack([(prompt, (0,)) for prompt in prompts], network.device, network.dtype)
+        keys_values: list[tuple[Tensor, Tensor]] = []
+
+        def attend(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+            keys_values.append((keys, values))
+            return packing.attend(queries, keys, values, network.scale)
+
+        weights = network.weights()
+        hidden = network.run(packing.ids, network.turns(packing.positions), weights, attend, packing.live)
+        logits: Tensor = network.head(network.last_norm(hidden))
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=network.device)
+        session = _LeanSession(network, weights, keys_values, lengths, prompt_of_row)
+        return logits[prompt_of_row], session
+
+
+class _LeanSession:
+    """Caches of all layers as [rows * kv heads, room, w]; the batch of every product is rows * kv heads."""
+
+    def __init__(
+        self,
+        network: FusedNetwork,
+        weights: list[LayerWeights],
+        keys_values: list[tuple[Tensor, Tensor]],
+        prompt_lengths: Tensor,
+        prompt_of_row: Tensor,
+    ) -> None:
+        """`keys_values` per layer: those of all prompts' tokens, laid end to end."""
+        self._network, self._weights = network, weights
+        self._positions = prompt_lengths[prompt_of_row]
+        self._length = self._room = int(prompt_lengths.max())
+        # Prompts end in the same slot, so that every row writes its next token to the same place.
+        slots = prompt_lengths.cumsum(0)[:, None] + torch.arange(-self._length, 0, device=network.device)
+        real = torch.arange(self._length, 0, -1, device=network.device) <= prompt_lengths[:, None]
+        slots = slots.clamp(min=0)[prompt_of_row]
+        self._keys = [_rows_first(keys, slots) for keys, _ in keys_values]
+        self._values = [_rows_first(values, slots) for _, values in keys_values]
+        bias = torch.zeros(real.shape, device=real.device).masked_fill(~real, MASKED)[prompt_of_row]
+        self._bias = bias.repeat_interleave(network.kv_heads, 0)[:, None].to(network.dtype)
+
+    def advance(self, tokens: Tensor) -> Tensor:
+        if self._length == self._room:
+            self._make_room()
+        self._length += 1
+        network = self._network
+        hidden = network.run(tokens, network.turns(self._positions), self._weights, self._attend)
+        self._positions = self._positions + 1
+        logits: Tensor = network.head(network.last_norm(hidden))
+        return logits
+
+    def keep(self, rows: Tensor) -> None:
+        heads = self._network.kv_heads
+        self._positions = self._positions[rows]
+        batch = (rows[:, None] * heads + torch.arange(heads, device=rows.device)).flatten()
+        # Indexing with brackets would copy several times slower.
+        self._keys = [keys.index_select(0, batch) for keys in self._keys]
+        self._values = [values.index_select(0, batch) for values in self._values]
+        self._bias = self._bias[batch]
+
+    def _attend(self, number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
+        length, width = self._length, keys.shape[-1]
+        cached_keys, cached_values = self._keys[number], self._values[number]
+        cached_keys[:, length - 1] = keys.reshape(-1, width)
+        cached_values[:, length - 1] = values.reshape(-1, width)
+        grouped = queries.reshape(len(cached_keys), -1, width)
+        scores = torch.baddbmm(
+            self._bias[..., :length], grouped, cached_keys[:, :length].mT, alpha=self._network.scale
+        )
+        attended = torch.bmm(scores.softmax(-1), cached_values[:, :length])
+        return attended.view(len(queries), -1)
+
+    def _make_room(self) -> None:
+        """Half as much again, so that the cost of copying stays in proportion to the response's length."""
+        extra = max(32, self._room // 2)
+        self._keys = [F.pad(keys, (0, 0, 0, extra)) for keys in self._keys]
+        self._values = [F.pad(values, (0, 0, 0, extra)) for values in self._values]
+        self._bias = F.pad(self._bias, (0, extra))
+        self._room += extra
+
+
+def _rows_first(tokens: Tensor, slots: Tensor) -> Tensor:
+    """[n, kv heads, w] of all tokens -> [rows * kv heads, length, w]."""
+    chosen = tokens.index_select(0, slots.flatten()).view(*slots.shape, *tokens.shape[1:])
+    return chosen.transpose(1, 2).flatten(0, 1)

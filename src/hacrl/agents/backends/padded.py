@@ -1,0 +1,93 @@
+"""The plainest way: the Hugging Face forward over padded rows. Right for every model; the yardstick."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+from hacrl.agents.backends.interfaces import Row, Tokens, right_padded, target_logps
+
+
+class PaddedScorer:
+    """Prompt and response of every row in one padded batch."""
+
+    shares_prompts = False
+
+    def __init__(self, model: PreTrainedModel, checkpointing: bool = False) -> None:
+        self._model = model
+        self._cuts_logits = "logits_to_keep" in inspect.signature(model.forward).parameters
+        self._checkpointed: list[nn.Module] = []
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+            self._checkpointed = [m for m in model.modules() if isinstance(m, GradientCheckpointingLayer)]
+
+    def logps(self, rows: Sequence[Row]) -> Tensor:
+        """Log-probs [s, t] of the response tokens; 0 where padded."""
+        ids, mask = right_padded([prompt + response for prompt, response in rows], self._model.device)
+        skipped = min(len(prompt) for prompt, _ in rows) - 1 if self._cuts_logits else 0
+        cut = {"logits_to_keep": ids.shape[1] - skipped} if self._cuts_logits else {}
+        with self._recomputing():
+            logits = self._model(input_ids=ids, attention_mask=mask.long(), use_cache=False, **cut).logits
+        width = max(len(response) for _, response in rows)
+        result = []
+        for row, (prompt, response) in enumerate(rows):
+            start = len(prompt) - 1 - skipped
+            targets = ids[row, len(prompt) : len(prompt) + len(response)]
+            logps = target_logps(logits[row, start : start + len(response)], targets)
+            result.append(torch.nn.functional.pad(logps, (0, width - len(response))))
+        return torch.stack(result)
+
+    @contextmanager
+    def _recomputing(self) -> Iterator[None]:
+        """Recompute activations in the backward pass, with dropout off.
+
+        Transformers does so only in training mode. Dropout has to stay off, so that the policy that is
+        updated is the one that was sampled from: only the checkpointed layers get that mode, not their parts.
+        """
+        for layer in self._checkpointed:
+            layer.training = torch.is_grad_enabled()
+        try:
+            yield
+        finally:
+            for layer in self._checkpointed:
+                layer.training = False
+
+
+class RecomputingDecoder:
+    """Runs the whole sequence again for every token: slow, but needs nothing from the model's cache."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+
+    def start(self, prompts: Sequence[Tokens], prompt_of_row: Tensor) -> tuple[Tensor, _RecomputingSession]:
+        """Every row's first logits, and the session."""
+        ids, mask = right_padded(prompts, self._model.device)
+        session = _RecomputingSession(self._model, ids[prompt_of_row], mask.sum(1)[prompt_of_row])
+        return session.logits(), session
+
+
+class _RecomputingSession:
+    def __init__(self, model: PreTrainedModel, ids: Tensor, lengths: Tensor) -> None:
+        self._model, self._ids, self._lengths = model, ids, lengths
+
+    def logits(self) -> Tensor:
+        mask = torch.arange(self._ids.shape[1], device=self._ids.device) < self._lengths[:, None]
+        logits = self._model(input_ids=self._ids, attention_mask=mask.long(), use_cache=False).logits
+        last: Tensor = logits[torch.arange(len(self._ids), device=self._ids.device), self._lengths - 1]
+        return last
+
+    def advance(self, tokens: Tensor) -> Tensor:
+        if int(self._lengths.max()) == self._ids.shape[1]:
+            self._ids = torch.nn.functional.pad(self._ids, (0, 1))
+        self._ids.scatter_(1, self._lengths[:, None], tokens[:, None])
+        self._lengths = self._lengths + 1
+        return self.logits()
+
+    def keep(self, rows: Tensor) -> None:
+        self._ids, self._lengths = self._ids[rows], self._lengths[rows]

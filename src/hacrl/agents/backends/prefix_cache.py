@@ -1,0 +1,158 @@
+"""Hugging Face modules, each prompt computed once: its key-value cache is repeated for all its responses.
+
+Works for every architecture whose cache holds keys and values of all positions; `paths.py` checks it.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache, PreTrainedModel
+from transformers.cache_utils import DynamicLayer
+
+from hacrl.agents.backends.gqa import use_gqa_attention
+from hacrl.agents.backends.interfaces import Row, Tokens, head_logps, left_padded
+from hacrl.agents.backends.layout import lay_out
+
+MOST_BUCKETS = 4
+"""More buckets save padding but cost one more pass through the Python of every layer."""
+
+
+class Trunk:
+    """A causal language model cut in two: hidden states first, the head only where it is needed."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._body: nn.Module = model.base_model
+        self._config = model.config
+        self.head: nn.Module = model.get_output_embeddings()
+        self.vocabulary: int = self.head.weight.shape[0]
+        self.device: torch.device = model.device
+        self._takes_positions = "position_ids" in inspect.signature(self._body.forward).parameters
+
+    def empty_cache(self) -> DynamicCache:
+        """A cache with the kind of layers this model asks for."""
+        return DynamicCache(config=self._config)
+
+    def hidden(self, ids: Tensor, mask: Tensor, cache: DynamicCache) -> Tensor:
+        """States [rows, t, d] of new tokens; `mask` covers cached and new ones. The cache grows."""
+        positions = {}
+        if self._takes_positions:
+            seen = mask.long().cumsum(1) - 1
+            positions = {"position_ids": seen.clamp(min=0)[:, -ids.shape[1] :]}
+        padded = None if bool(mask.all()) else mask.long()
+        output = self._body(
+            input_ids=ids, attention_mask=padded, past_key_values=cache, use_cache=True, **positions
+        )
+        hidden: Tensor = output.last_hidden_state
+        return hidden
+
+
+class SharedPrefixScorer:
+    """Prefill each prompt with gradients, then run its responses in buckets of similar length."""
+
+    shares_prompts = True
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._trunk = Trunk(model)
+
+    def logps(self, rows: Sequence[Row]) -> Tensor:
+        """Log-probs [s, t] of the response tokens; 0 where padded."""
+        trunk = self._trunk
+        layout = lay_out(rows, MOST_BUCKETS, trunk.device)
+        cache = trunk.empty_cache()
+        states = [trunk.hidden(layout.prompt_ids, layout.prompt_mask, cache)[:, -1]]
+        for bucket in layout.buckets:
+            real = torch.ones_like(bucket.ids, dtype=torch.bool)
+            mask = torch.cat([layout.prompt_mask[bucket.prompt_of_row], real], 1)
+            hidden = trunk.hidden(bucket.ids, mask, _repeated(cache, bucket.prompt_of_row))
+            states.append(hidden.flatten(0, 1))
+        hidden = torch.cat(states).index_select(0, layout.needed)
+        return layout.spread(head_logps(trunk.head, hidden, layout.targets, trunk.vocabulary))
+
+
+class CachedDecoder:
+    """Decode with the model's own cache, grown in place."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        use_gqa_attention(model)
+        self._trunk = Trunk(model)
+
+    def start(self, prompts: Sequence[Tokens], prompt_of_row: Tensor) -> tuple[Tensor, _CachedSession]:
+        """Prefill each prompt once; every row starts from its prompt's cache."""
+        ids, mask = left_padded(prompts, self._trunk.device)
+        cache = self._trunk.empty_cache()
+        last = self._trunk.hidden(ids, mask, cache)[:, -1]
+        logits: Tensor = self._trunk.head(last)
+        session = _CachedSession(self._trunk, _repeated(cache, prompt_of_row), mask[prompt_of_row])
+        return logits[prompt_of_row], session
+
+
+class _CachedSession:
+    def __init__(self, trunk: Trunk, cache: DynamicCache, mask: Tensor) -> None:
+        self._trunk, self._cache, self._mask = trunk, cache, mask
+        cache.layers = [
+            _GrowingLayer.of(layer) if type(layer) is DynamicLayer else layer for layer in cache.layers
+        ]
+
+    def advance(self, tokens: Tensor) -> Tensor:
+        self._mask = torch.nn.functional.pad(self._mask, (0, 1), value=True)
+        hidden = self._trunk.hidden(tokens[:, None], self._mask, self._cache)
+        logits: Tensor = self._trunk.head(hidden[:, -1])
+        return logits
+
+    def keep(self, rows: Tensor) -> None:
+        self._mask = self._mask[rows]
+        self._cache.batch_select_indices(rows)
+
+
+class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
+    """A cache layer with room to spare: a new token is written in place instead of copying all old ones."""
+
+    keys: Tensor
+    values: Tensor
+    _room_keys: Tensor
+    _room_values: Tensor
+
+    @classmethod
+    def of(cls, layer: DynamicLayer) -> _GrowingLayer:
+        growing = cls()
+        growing.lazy_initialization(layer.keys, layer.values)
+        growing.keys, growing.values = layer.keys, layer.values
+        growing._room_keys, growing._room_values = layer.keys, layer.values
+        return growing
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: object, **kwargs: object
+    ) -> tuple[Tensor, Tensor]:
+        start, end = self.keys.shape[-2], self.keys.shape[-2] + key_states.shape[-2]
+        if end > self._room_keys.shape[-2]:
+            self._room_keys = _with_room(self.keys, end)
+            self._room_values = _with_room(self.values, end)
+        self._room_keys[:, :, start:end] = key_states
+        self._room_values[:, :, start:end] = value_states
+        self.keys, self.values = self._room_keys[:, :, :end], self._room_values[:, :, :end]
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: Tensor) -> None:
+        # Indexing with brackets, as the class above does, would copy several times slower.
+        self.keys = self._room_keys = self.keys.index_select(0, indices)
+        self.values = self._room_values = self.values.index_select(0, indices)
+
+
+def _with_room(cached: Tensor, needed: int) -> Tensor:
+    rows, heads, length, width = cached.shape
+    room = cached.new_empty(rows, heads, needed + max(32, length // 2), width)
+    room[:, :, :length] = cached
+    return room
+
+
+def _repeated(cache: DynamicCache, prompt_of_row: Tensor) -> DynamicCache:
+    """A cache with one entry per row; the original stays as it is. Differentiable."""
+    repeated = copy.copy(cache)
+    repeated.layers = [copy.copy(layer) for layer in cache.layers]
+    repeated.reorder_cache(prompt_of_row)
+    return repeated

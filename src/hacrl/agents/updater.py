@@ -1,0 +1,259 @@
+"""One optimiser update per mini-batch, computed in micro-batches that fit a token budget."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from hacrl.agents.backends.interfaces import Row, Scorer, response_mask
+from hacrl.agents.errors import NonFiniteLoss
+from hacrl.agents.optimiser import Optimiser
+from hacrl.agents.ranks import Ranks, whole_copy
+from hacrl.algorithm.batch import Objective, SourceData
+from hacrl.algorithm.losses import kl_low_variance
+from hacrl.types import MiniBatch, TrainingRow
+
+ReferenceLogps = Callable[[Sequence[Row]], Tensor]
+"""Log-probs [s, t] under the frozen initial policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateReport:
+    """What one optimiser update saw and did."""
+
+    loss: float
+    grad_norm: float
+    """Before clipping."""
+    learning_rate: float
+    mean_logps: tuple[float, ...]
+    """The learner's mean log-prob of each row before the update, in the order of the rows; NaN for rows
+    without a gradient, which are not computed."""
+    tokens: int
+    """Response tokens trained on: those of rows with a gradient."""
+    kl: float
+    """Mean low-variance KL to the initial policy over own rows; 0 when it is not computed."""
+    value_loss: float = 0.0
+    """Of the critic, before its own update; 0 without a critic."""
+
+
+class Learner:
+    """DeviceSharing mini-batches into updates of one agent's weights."""
+
+    def __init__(
+        self,
+        agent: str,
+        scorer: Scorer,
+        optimiser: Optimiser,
+        tokens_per_micro_batch: int,
+        device: torch.device,
+        ranks: Ranks,
+    ) -> None:
+        self._agent = agent
+        self._scorer = scorer
+        self._optimiser = optimiser
+        self._budget = tokens_per_micro_batch
+        self._device = device
+        self._ranks = ranks
+        self._kl = 0.0
+        self._reference: ReferenceLogps | None = None
+
+    def add_kl(self, weight: float, reference: ReferenceLogps) -> None:
+        """Add the weighted KL to a frozen reference to the loss of own rows."""
+        self._kl, self._reference = weight, reference
+
+    def update(self, mini_batch: MiniBatch, objective: Objective, update: int, number: int) -> UpdateReport:
+        """One optimiser step on the mean over the rows.
+
+        `update` counts the updates already made in this step; `number` is the mini-batch's place, for errors.
+        """
+        taught = [i for i, row in enumerate(mini_batch) if self._has_gradient(row)]
+        batches = self._batches(mini_batch, taught)
+        try:
+            parts = [
+                self._accumulate([mini_batch[i] for i in batch], objective, update, mini_batch)
+                for batch in batches
+            ]
+            losses, kls, mean_logps, learnt = self._ranks.total(_in_order(parts, batches, len(mini_batch)))
+            if not bool(learnt.any()):
+                self._optimiser.discard_gradients()  # several ranks have made zeros of none
+            norm = self._optimiser.gradient_norm()
+            self._refuse_non_finite(losses, float(norm), number, mini_batch)
+        except BaseException:  # half a mini-batch's gradient must not leak into the next update
+            self._optimiser.discard_gradients()
+            raise
+        learning_rate = self._optimiser.learning_rate
+        self._optimiser.step(norm)
+        return UpdateReport(
+            loss=float(losses.mean()),
+            grad_norm=float(norm),
+            learning_rate=learning_rate,
+            mean_logps=_only_of(taught, mean_logps),
+            tokens=sum(len(mini_batch[i].response_ids) for i in taught),
+            kl=float(kls.sum()) / max(1, sum(row.own for row in mini_batch)),
+        )
+
+    def gradient(
+        self, mini_batch: MiniBatch, objective: Objective, update: int, parameters: Sequence[nn.Parameter]
+    ) -> Tensor:
+        """Flat gradient of the mean loss over the rows, without the KL term; nothing is updated."""
+        taught = [i for i, row in enumerate(mini_batch) if _has_advantage(row)]
+        reference, self._reference = self._reference, None
+        try:
+            for batch in self._batches(mini_batch, taught):
+                self._accumulate([mini_batch[i] for i in batch], objective, update, mini_batch)
+            parts = [
+                torch.zeros(parameter.shape) if parameter.grad is None else whole_copy(parameter.grad)
+                for parameter in parameters
+            ]
+        finally:
+            self._reference = reference
+            self._optimiser.discard_gradients()
+        return torch.cat([part.float().flatten() for part in parts if part is not None] or [torch.zeros(0)])
+
+    def _batches(self, mini_batch: MiniBatch, taught: Sequence[int]) -> list[list[int]]:
+        """This rank's micro-batches of the rows to compute; empty ones where others have more."""
+
+        def cut(share: Sequence[int]) -> list[list[int]]:
+            rows = [(mini_batch[i].prompt_ids, mini_batch[i].response_ids) for i in share]
+            batches = micro_batches(rows, self._budget, self._scorer.shares_prompts)
+            return [[share[i] for i in batch] for batch in batches]
+
+        return self._ranks.turns(taught, cut)
+
+    def _has_gradient(self, row: TrainingRow) -> bool:
+        """Whether a row has to be computed: every objective's loss is a multiple of the advantage."""
+        return _has_advantage(row) or (self._reference is not None and row.own)
+
+    def _accumulate(
+        self, batch: Sequence[TrainingRow], objective: Objective, update: int, mini_batch: MiniBatch
+    ) -> Tensor:
+        """Add one micro-batch's share of the gradient.
+
+        Returns its rows' losses, KLs, mean log-probs, and whether they have a gradient: [4, s].
+        """
+        if not batch:
+            return self._idle(mini_batch[0])
+        rows = [(row.prompt_ids, row.response_ids) for row in batch]
+        mask = response_mask(rows, self._device)
+        data = source_data(batch, self._device, _mean_length(mini_batch))
+        logps = self._scorer.logps(rows)
+        losses = objective(logps, mask, data, update) * _weights(batch, self._device)
+        kls = torch.zeros_like(losses)
+        if self._reference is not None and (self._ranks.several or bool(data.own.any())):
+            kls = kl_low_variance(logps, self._reference(rows), mask) * data.own
+            losses = losses + self._kl * kls
+        learnt = losses.requires_grad  # an objective may give rows no gradient at all
+        if learnt:
+            torch.autograd.backward(losses.sum() / len(mini_batch))
+        elif self._ranks.several:
+            torch.autograd.backward(logps, torch.zeros_like(logps))
+        mean_logps = logps.detach().sum(1) / mask.sum(1)
+        return torch.stack([losses.detach(), kls.detach(), mean_logps, torch.full_like(mean_logps, learnt)])
+
+    def _idle(self, row: TrainingRow) -> Tensor:
+        """Run the model along with the other ranks, which have more rows, and learn nothing."""
+        rows = [(row.prompt_ids, row.response_ids[:1])]
+        logps = self._scorer.logps(rows)
+        if self._reference is not None:
+            self._reference(rows)
+        torch.autograd.backward(logps, torch.zeros_like(logps))
+        return torch.empty(4, 0)
+
+    def _refuse_non_finite(self, losses: Tensor, norm: float, number: int, mini_batch: MiniBatch) -> None:
+        if bool(losses.isfinite().all()) and math.isfinite(norm):
+            return
+        odd = [
+            row.prompt_id
+            for row, loss in zip(mini_batch, losses.tolist(), strict=True)
+            if not math.isfinite(loss)
+        ]
+        where = (
+            f"The loss is odd for prompt {odd[0]!r}"
+            if odd
+            else "Every row's loss is finite, the gradient is not"
+        )
+        raise NonFiniteLoss(
+            f"agent {self._agent!r}, mini-batch {number}: loss {float(losses.mean())}, gradient norm {norm}. "
+            f"{where}. The weights are as before this mini-batch. Check rewards and log-probs, or lower "
+            "learning_rate"
+        )
+
+
+def _in_order(parts: Sequence[Tensor], batches: Sequence[Sequence[int]], rows: int) -> Tensor:
+    """The micro-batches' columns in the order of the mini-batch's rows; 0 where there is none."""
+    ordered = torch.zeros(4, rows)
+    for part, batch in zip(parts, batches, strict=True):
+        ordered[:, list(batch)] = part.float().cpu()
+    return ordered
+
+
+def _only_of(rows: Sequence[int], values: Tensor) -> tuple[float, ...]:
+    """NaN for all other rows."""
+    only = torch.full_like(values, math.nan)
+    only[list(rows)] = values[list(rows)]
+    return tuple(only.tolist())
+
+
+def _has_advantage(row: TrainingRow) -> bool:
+    return row.advantage != 0.0 or (row.judgement is not None and any(row.judgement.advantages))
+
+
+def _weights(rows: Sequence[TrainingRow], device: torch.device) -> Tensor:
+    return torch.tensor([row.weight for row in rows], device=device)
+
+
+def _mean_length(rows: Sequence[TrainingRow]) -> float:
+    return sum(len(row.response_ids) for row in rows) / len(rows)
+
+
+def source_data(
+    batch: Sequence[TrainingRow], device: torch.device, mean_length: float | None = None
+) -> SourceData:
+    """What the objective gets to know about a micro-batch, as tensors.
+
+    `mean_length` is the whole mini-batch's; without it `batch` is taken to be all of that.
+    """
+    width = max(len(row.response_ids) for row in batch)
+    judgements = [row.judgement for row in batch if row.judgement is not None]
+    token_advantages = None
+    if len(judgements) == len(batch):
+        token_advantages = padded([judgement.advantages for judgement in judgements], width, device)
+    return SourceData(
+        source_mean_logp=torch.tensor([row.source_mean_logp for row in batch], device=device),
+        source_logps=padded([row.source_logps for row in batch], width, device),
+        advantage=torch.tensor([row.advantage for row in batch], device=device),
+        own=torch.tensor([row.own for row in batch], device=device),
+        omega=torch.tensor([row.omega for row in batch], device=device),
+        length_scale=torch.tensor([row.length_scale for row in batch], device=device),
+        token_advantages=token_advantages,
+        mean_length=_mean_length(batch) if mean_length is None else mean_length,
+    )
+
+
+def padded(rows: Sequence[tuple[float, ...]], width: int, device: torch.device) -> Tensor:
+    """Numbers per token as [s, width]; 0 where a row has none."""
+    return torch.tensor([row + (0.0,) * (width - len(row)) for row in rows], device=device)
+
+
+def micro_batches(rows: Sequence[Row], budget: int, shares_prompts: bool) -> list[list[int]]:
+    """Indices of the rows in groups of at most `budget` tokens (or one row, if it is larger than that).
+
+    Rows with the same prompt stay together, prompts of similar length follow each other.
+    """
+    order = sorted(range(len(rows)), key=lambda row: (len(rows[row][0]), rows[row][0]))
+    batches: list[list[int]] = []
+    tokens = 0
+    for row in order:
+        prompt, response = rows[row]
+        known = shares_prompts and bool(batches) and rows[batches[-1][-1]][0] == prompt
+        cost = len(response) + (0 if known else len(prompt))
+        if not batches or tokens + cost > budget:
+            batches.append([])
+            tokens, cost = 0, len(response) + len(prompt)
+        batches[-1].append(row)
+        tokens += cost
+    return batches

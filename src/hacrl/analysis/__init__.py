@@ -1,0 +1,1 @@
+"""What is learned from runs: comparisons, audits, reports, checks of recipes, cost estimates."""

@@ -1,0 +1,189 @@
+"""`hacrl audit RUN`: every measure at every checkpoint, and what is beyond its threshold."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hacrl.algorithm import HacpoObjective
+from hacrl.analysis.audit.baseline import ALL, BaselineAudit, audit_baselines
+from hacrl.analysis.audit.draws import draw
+from hacrl.analysis.audit.enumeration import GSPO, Rule
+from hacrl.analysis.audit.opening import SavedRun, open_run, restore
+from hacrl.analysis.audit.pairs import PairAudit, audit_pairs
+from hacrl.analysis.audit.toy import ToyRow, toy_rows
+from hacrl.methods import Method, Sharing
+from hacrl.rewards import RewardFunction
+from hacrl.runs.files import write_json
+from hacrl.tasks import Task
+from hacrl.training.team import Team, build_team
+from hacrl.training.thresholds import warnings
+
+FILE = "audit.json"
+
+Tell = Callable[[float, str], None]
+"""Hears the share that is done and what comes next."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is drawn."""
+
+    prompts: int = 64
+    samples: int = 64
+    """Answers per prompt that stand for the truth; about as many are drawn again as groups of a step."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("prompts", 2), ("samples", 2)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}: expected {least} or more, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class CheckpointAudit:
+    """The measures at one checkpoint's weights."""
+
+    step: int
+    baselines: list[BaselineAudit]
+    pairs: list[PairAudit]
+
+
+@dataclass(frozen=True)
+class Audit:
+    """All that was measured."""
+
+    size: Size
+    groups: int
+    checkpoints: list[CheckpointAudit]
+    toy: list[ToyRow]
+    """The run's own settings on the toy vocabulary; empty when its method shares nothing."""
+    warnings: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain JSON values; what is not finite becomes null."""
+        found: dict[str, Any] = _finite(asdict(self))
+        return found
+
+
+def audit(
+    path: str | Path,
+    size: Size | None = None,
+    *,
+    checkpoint: int | None = None,
+    task: Task | None = None,
+    reward_funcs: Sequence[RewardFunction] | None = None,
+    tell: Tell = lambda share, text: None,
+) -> Audit:
+    """Measure a finished or stopped run and write `audit.json` into its directory.
+
+    `task` and `reward_funcs` as they were given to `hacrl.train`. `tell` hears how much is done and what
+    comes next.
+    """
+    run, size = open_run(Path(path), checkpoint), size or Size()
+    with run.directory.resume(run.directory.path):  # nobody trains while its checkpoints are read
+        team = build_team(run.recipe, task=task, reward_funcs=reward_funcs)
+        try:
+            found = _audit(run, team, size, tell)
+        finally:
+            team.close()
+    write_json(run.directory.path / FILE, found.as_dict())
+    return found
+
+
+def _audit(run: SavedRun, team: Team, size: Size, tell: Tell) -> Audit:
+    # Another seed than the run's: no answer that it has trained on is drawn again.
+    seed = team.seed(f"audit/{size.seed}")
+    fresh = replace(team, recipe=run.recipe.model_copy(update={"seed": seed}))
+    prompts = random.Random(seed).sample(list(team.task.train), min(size.prompts, len(team.task.train)))
+    groups = max(2, size.samples // max(member.samples for member in team.members))
+    progress = _Progress(tell, len(run.checkpoints) * (2 * len(team.active) + 1) + 1)
+    checkpoints = []
+    for checkpoint in run.checkpoints:
+        progress.where = f"step {checkpoint.step}: "
+        restore(fresh, checkpoint)
+        draws = draw(fresh, prompts, checkpoint.step + 1, size.samples, groups, progress.begin)
+        pairs = []
+        for member in fresh.active:
+            progress.begin(f"gradients of {member.name}")
+            pairs += audit_pairs(fresh, member, draws)
+        checkpoints.append(CheckpointAudit(checkpoint.step, audit_baselines(fresh, draws), pairs))
+    progress.where = ""
+    progress.begin("toy vocabulary")
+    toy = _toy(team)
+    return Audit(size, groups, checkpoints, toy, [*_measured(checkpoints, team.method), *_toy_warnings(toy)])
+
+
+class _Progress:
+    """Counts what is done and tells the share of it."""
+
+    def __init__(self, tell: Tell, total: int) -> None:
+        self._tell, self._total, self._begun = tell, total, 0
+        self.where = ""
+
+    def begin(self, text: str) -> None:
+        """The next piece of work."""
+        self._tell(self._begun / self._total, self.where + text)
+        self._begun += 1
+
+
+def _toy(team: Team) -> list[ToyRow]:
+    """The run's own settings beside GSPO alone, for two agents."""
+    method = team.method
+    if not isinstance(method, Sharing):
+        return []
+    samples = min(16, max(member.samples for member in team.members))
+    params = method.objective.params if isinstance(method.objective, HacpoObjective) else None
+    rule = Rule(method.name, True, method.capability_baseline, method.coefficient, params)
+    return toy_rows((GSPO, rule), samples=samples)
+
+
+def _measured(checkpoints: Sequence[CheckpointAudit], method: Method) -> Iterator[str]:
+    """Warnings of the last checkpoint: the run as it is now, with the baseline that its method uses."""
+    last = checkpoints[-1]
+    for found in last.baselines:
+        if not isinstance(method, Sharing):
+            break
+        used = found.capability if method.capability_baseline else found.plain
+        bias = abs(used.bias) if abs(used.bias) > 2 * used.bias_error else math.nan
+        if found.kind == ALL:
+            values = {"baseline_bias": bias, "baseline_error": _ratio(used.rmse, found.own.rmse)}
+        else:
+            values = {"baseline_kind": bias}
+        yield from warnings(f"step {last.step}, {found.learner}, {found.kind} prompts", values)
+    for pair in last.pairs:
+        yield from warnings(
+            f"step {last.step}, {pair.source} -> {pair.learner}",
+            {
+                "dead": pair.worth.dead,
+                "ess_ratio": pair.worth.ess_ratio,
+                "largest": pair.worth.largest,
+                "noise": _ratio(pair.noise, pair.own_noise),
+                "cosine": pair.cosine,
+                "cosine_wrong": pair.cosine_wrong,
+            },
+        )
+
+
+def _toy_warnings(rows: Sequence[ToyRow]) -> Iterator[str]:
+    alone = {row.distance: row.cosine for row in rows if row.method == GSPO.name}
+    for row in rows:
+        yield from warnings(
+            f"toy vocabulary, {row.method} at KL {row.kl:.2g}", {"toy": alone[row.distance] - row.cosine}
+        )
+
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b > 0 else math.nan
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

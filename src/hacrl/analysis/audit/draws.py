@@ -1,0 +1,104 @@
+"""Fresh answers of a checkpoint's agents: a large sample for the truth, and the groups of several steps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from hacrl.sharing import RewardTable, arrange
+from hacrl.training.step import StepRecord, answers, batch_means, learner_batch
+from hacrl.training.team import Member, Team
+from hacrl.types import Prompt, Trajectory
+
+Next = Callable[[str], None]
+"""Told what is done next."""
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What the agents answered, none of it used twice: neither in training nor for truth and groups."""
+
+    prompts: tuple[Prompt, ...]
+    truth: Tensor
+    """[k, b] mean reward of agent k's large sample."""
+    truth_variance: Tensor
+    """[k, b] of that mean."""
+    groups: tuple[RewardTable, ...]
+    """The answers of one step each: everybody's to every prompt."""
+    steps: tuple[StepRecord, ...]
+    """The same as the step that would follow, with every learner's batch, but for the updates."""
+
+
+def draw(team: Team, prompts: Sequence[Prompt], step: int, samples: int, groups: int, begin: Next) -> Draws:
+    """Let everybody answer; `team` must have another seed than the run it comes from."""
+    drawn: dict[str, list[Trajectory]] = {}
+    record = StepRecord(step)
+    record.fingerprints = {member.name: member.policy.fingerprint() for member in team.active}
+    for member in team.active:
+        begin(f"{member.name} answers {len(prompts)} prompts")
+        asked = replace(member, samples=samples + groups * member.samples)
+        drawn[member.name] = answers(team, asked, prompts, record)
+    truth, variance = _truth(team, prompts, drawn, samples)
+    begin("building batches")
+    steps = [_step(team, prompts, step, _group(team.active, drawn, samples, g)) for g in range(groups)]
+    ids = [prompt.id for prompt in prompts]
+    return Draws(
+        prompts=tuple(prompts),
+        truth=truth,
+        truth_variance=variance,
+        groups=tuple(arrange(step, record.trajectories, team.names, ids) for record in steps),
+        steps=tuple(_with_batches(team, prompts, record) for record in steps),
+    )
+
+
+def _truth(
+    team: Team, prompts: Sequence[Prompt], drawn: dict[str, list[Trajectory]], samples: int
+) -> tuple[Tensor, Tensor]:
+    """Mean reward [k, b] of the first answers, and the variance of that mean; 0 for a retired agent."""
+    place = {prompt.id: b for b, prompt in enumerate(prompts)}
+    rewards = torch.full((len(team.names), len(prompts), samples), torch.nan, dtype=torch.float64)
+    for k, name in enumerate(team.names):
+        for t in drawn.get(name, ()):
+            if t.sample < samples and t.reward is not None:
+                rewards[k, place[t.prompt_id], t.sample] = t.reward
+    count = rewards.isfinite().sum(-1)
+    mean = rewards.nanmean(-1).nan_to_num(0.0)
+    squares = (rewards - mean[..., None]).square().nansum(-1)
+    return mean, squares / (count - 1).clamp(min=1) / count.clamp(min=1)
+
+
+def _group(
+    members: Sequence[Member], drawn: dict[str, list[Trajectory]], samples: int, number: int
+) -> list[Trajectory]:
+    """The answers of one group, numbered from 0."""
+    chosen = []
+    for member in members:
+        first = samples + number * member.samples
+        chosen += [
+            replace(t, sample=t.sample - first)
+            for t in drawn[member.name]
+            if first <= t.sample < first + member.samples
+        ]
+    return chosen
+
+
+def _step(team: Team, prompts: Sequence[Prompt], step: int, group: list[Trajectory]) -> StepRecord:
+    """A step's record up to omega; the run's own capability window stays as it is."""
+    capability = copy.deepcopy(team.capability)
+    capability.update(*batch_means(team, group))
+    return StepRecord(step, tuple(group), capability.omega)
+
+
+def _with_batches(team: Team, prompts: Sequence[Prompt], record: StepRecord) -> StepRecord:
+    """The record with what every learner would do: only answers to prompts that the method assigns."""
+    asked = team.method.assign(prompts, [member.name for member in team.active])
+    ids = {name: {prompt.id for prompt in own} for name, own in asked.items()}
+    told = tuple(t for t in record.trajectories if t.prompt_id in ids[t.source])
+    assigned = replace(record, trajectories=told)
+    for member in team.active:
+        assigned.batches[member.name] = learner_batch(team, member, prompts, assigned)
+    return assigned

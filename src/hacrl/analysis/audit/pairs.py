@@ -1,0 +1,115 @@
+"""What every source's answers are worth to every learner, and where their gradient points."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+from hacrl.algorithm.diagnostics import SampleStatistics, worth
+from hacrl.analysis.audit.draws import Draws
+from hacrl.sharing import LearnerBatch
+from hacrl.training.alignment import Part, cosines, gradients_by_part, numbered_updates
+from hacrl.training.step_metrics import weight_bound
+from hacrl.training.team import Member, Team
+from hacrl.training.update_log import gradient_coefficients
+
+
+@dataclass(frozen=True, slots=True)
+class PairAudit:
+    """One source's answers in one learner's updates, at the weights of a checkpoint."""
+
+    source: str
+    learner: str
+    omega: float
+    """omega[source, learner]."""
+    worth: SampleStatistics
+    bound: float
+    """The largest |w * A| that is possible; infinity where nothing bounds it."""
+    noise: float
+    """Standard deviation of the source's gradient from step to step, relative to the length of its mean."""
+    own_noise: float
+    """The same of the learner's own gradient."""
+    cosine: float
+    """Between the source's gradient and the learner's own, both added up over all groups."""
+    cosine_right: float
+    """The part of answers with a positive advantage."""
+    cosine_wrong: float
+    """The part of answers with a negative advantage."""
+
+
+def audit_pairs(team: Team, member: Member, draws: Draws) -> list[PairAudit]:
+    """All sources of one learner."""
+    learner, sources = member.name, [name for name in team.topology[member.name] if name not in team.retired]
+    batches = [step.batches[learner] for step in draws.steps]
+    rewards = torch.cat([table.rewards[table.mask] for table in draws.groups])
+    totals: dict[Part, Tensor] = {}
+    spread: defaultdict[str, Spread] = defaultdict(Spread)
+    for batch in batches:
+        gradients = gradients_by_part(member.policy, batch)
+        for part, gradient in gradients.items():
+            totals[part] = totals[part] + gradient if part in totals else gradient
+        for name in (learner, *sources):
+            spread[name].add([gradient for part, gradient in gradients.items() if part.source == name])
+    j, k = [team.names.index(source) for source in sources], team.names.index(learner)
+    return [
+        PairAudit(
+            source=source,
+            learner=learner,
+            omega=fmean(float(step.omega[place, k]) for step in draws.steps),
+            worth=_worth(member, source, batches),
+            bound=max(weight_bound(team, source, learner, batch, rewards) for batch in batches),
+            noise=spread[source].noise(),
+            own_noise=spread[learner].noise(),
+            **cosines(totals, learner, source),
+        )
+        for place, source in zip(j, sources, strict=True)
+    ]
+
+
+class Spread:
+    """Mean and variance of a gradient over steps, from running sums: no gradient is kept."""
+
+    def __init__(self) -> None:
+        self._total: Tensor = torch.zeros(1)
+        self._squares = 0.0
+        self._count = 0
+
+    def add(self, parts: Sequence[Tensor]) -> None:
+        """Take in one step's gradient, in parts; none at all is a gradient of 0."""
+        self._count += 1
+        if parts:
+            gradient = torch.stack(list(parts)).sum(0)
+            self._total = self._total + gradient
+            self._squares += float(gradient.double().square().sum())
+
+    def noise(self) -> float:
+        """sqrt(tr Var(g)) / |E g|, without what the noise adds to the length.
+
+        Infinity if nothing is left of it; NaN if there was never a gradient.
+        """
+        if not self._squares:
+            return math.nan
+        mean_square = float((self._total.double() / self._count).square().sum())
+        variance = (self._squares / self._count - mean_square) * self._count / max(1, self._count - 1)
+        signal = mean_square - variance / self._count
+        return math.sqrt(max(0.0, variance) / signal) if signal > 0 else math.inf
+
+
+def _worth(member: Member, source: str, batches: Sequence[LearnerBatch]) -> SampleStatistics:
+    """Of the source's rows in all batches, at the weights before the first update."""
+    pulled: list[float] = []
+    advantages: list[float] = []
+    for batch in batches:
+        for number, objective, mini_batch in numbered_updates(batch):
+            rows = [row for row in mini_batch if row.source == source]
+            if rows:
+                scores = member.policy.score([(row.prompt_ids, row.response_ids) for row in rows])
+                pulled += gradient_coefficients(rows, [fmean(logps) for logps in scores], objective, number)
+                advantages += [row.advantage for row in rows]
+    return worth(torch.tensor(pulled), torch.tensor(advantages))

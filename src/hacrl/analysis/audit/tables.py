@@ -1,0 +1,133 @@
+"""An audit as tables for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from hacrl.algorithm.diagnostics import EstimatorError
+from hacrl.analysis.audit.audit import Audit
+from hacrl.analysis.audit.baseline import ALL
+from hacrl.analysis.audit.toy import TEAMS, ToyRow
+
+
+def audit_tables(audit: Audit) -> list[Table]:
+    """Baselines, worth, gradients, and the toy vocabulary if the method shares."""
+    tables = [_baselines(audit), _worth(audit), _gradients(audit)]
+    return [table for table in tables if table.row_count] + ([toy_table(audit.toy)] if audit.toy else [])
+
+
+def _table(title: str, headings: Sequence[str], caption: str) -> Table:
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    for number, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if number else "left")
+    return table
+
+
+def _baselines(audit: Audit) -> Table:
+    table = _table(
+        "Baselines against the learner's expected reward",
+        (
+            "step",
+            "learner",
+            "prompts",
+            "reward",
+            "bias",
+            "per prompt",
+            "error",
+            "error: own mean",
+            "plain mean",
+        ),
+        f"truth: {audit.size.samples} other answers per prompt; {audit.groups} groups; bias +- standard "
+        "error; per prompt: the bias that stays, root mean square; kinds of prompts at the last step",
+    )
+    for checkpoint in audit.checkpoints:
+        for found in checkpoint.baselines:
+            if found.kind == ALL or checkpoint is audit.checkpoints[-1]:
+                table.add_row(
+                    str(checkpoint.step),
+                    found.learner,
+                    f"{found.prompts} {found.kind}",
+                    f"{found.expected_reward:.3f}",
+                    _bias(found.capability),
+                    *(f"{v:.3f}" for v in (found.capability.systematic, found.capability.rmse)),
+                    *(f"{v:.3f}" for v in (found.own.rmse, found.plain.rmse)),
+                )
+    return table
+
+
+def _bias(error: EstimatorError) -> str:
+    return f"{error.bias:+.3f} +- {error.bias_error:.3f}"
+
+
+def _worth(audit: Audit) -> Table:
+    table = _table(
+        "What peers' responses are worth",
+        (
+            "step",
+            "pair",
+            "omega",
+            "responses",
+            "flat",
+            "outside",
+            "effective",
+            "even",
+            "variance",
+            "largest",
+            "bound",
+        ),
+        "flat: no advantage; outside: cut off by window or clip; effective: sample size; even: the same "
+        "per live response; variance of the weights; largest |weight x advantage| seen and possible",
+    )
+    for checkpoint in audit.checkpoints:
+        for pair in checkpoint.pairs:
+            worth = pair.worth
+            table.add_row(
+                str(checkpoint.step),
+                f"{pair.source} -> {pair.learner}",
+                f"{pair.omega:.2f}",
+                f"{worth.rows:,}",
+                f"{worth.flat:.0%}",
+                f"{worth.outside:.0%}",
+                f"{worth.effective_sample_size:,.0f}",
+                *(f"{v:.2f}" for v in (worth.ess_ratio, worth.weight_variance, worth.largest, pair.bound)),
+            )
+    return table
+
+
+def _gradients(audit: Audit) -> Table:
+    table = _table(
+        "Where peers' gradient points",
+        ("step", "pair", "cosine", "right responses", "wrong responses", "noise", "own noise"),
+        "cosine with the learner's own gradient, all groups together; noise: standard deviation of one "
+        "step's gradient over the length of its mean",
+    )
+    for checkpoint in audit.checkpoints:
+        for pair in checkpoint.pairs:
+            numbers = (pair.cosine, pair.cosine_right, pair.cosine_wrong, pair.noise, pair.own_noise)
+            table.add_row(
+                str(checkpoint.step), f"{pair.source} -> {pair.learner}", *(f"{v:.2f}" for v in numbers)
+            )
+    return table
+
+
+def toy_table(rows: Sequence[ToyRow]) -> Table:
+    """Methods by distance."""
+    table = _table(
+        "Expected against true gradient, every response of a toy vocabulary enumerated",
+        ("KL", "method", "delta", "alpha", "cosine", "peers alone", "scale", "bias"),
+        f"exact expectations; means over {TEAMS} random pairs of agents, +- standard error over the pairs; "
+        "bias: |expected - true| / |true|",
+    )
+    for row in rows:
+        table.add_row(
+            f"{row.kl:.3f}",
+            row.method,
+            *("-" if value is None else f"{value:g}" for value in (row.delta, row.alpha)),
+            f"{row.cosine:.3f} +- {row.cosine_error:.3f}",
+            "-" if row.peers_cosine != row.peers_cosine else f"{row.peers_cosine:.3f}",
+            f"{row.scale:.2f}",
+            f"{row.bias:.2f}",
+        )
+    return table

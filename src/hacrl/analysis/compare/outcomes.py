@@ -1,0 +1,191 @@
+"""What the finished runs of a comparison left behind, arranged for pairing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+
+from hacrl.analysis.compare.plan import Plan
+from hacrl.analysis.compare.statistics import Array
+from hacrl.runs.directory import RunDirectory
+from hacrl.training.evaluation import MEASURES, Measure
+from hacrl.training.run import evaluation_file
+
+When = Literal["before", "after"]
+Summary = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """The summaries of all runs of a plan."""
+
+    plan: Plan
+    summaries: dict[str, list[Summary]] = field(repr=False)
+    """By method, in the order of the seeds."""
+
+    @classmethod
+    def read(cls, plan: Plan) -> Outcomes:
+        """Of a plan whose runs are all finished."""
+        return cls(
+            plan,
+            {
+                method: [
+                    json.loads(plan.run(method, seed).directory.summary.read_text()) for seed in plan.seeds
+                ]
+                for method in plan.recipes
+            },
+        )
+
+    @property
+    def first(self) -> Summary:
+        """Any run's summary: agents and tasks are the same in all."""
+        return next(iter(self.summaries.values()))[0]
+
+    @property
+    def agents(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self.first["agents"])
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The task trained on first, then the others."""
+        return tuple(self.first["agents"][self.agents[0]]["after"])
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """Those that were asked for."""
+        evaluation = self.first["agents"][self.agents[0]]["after"][self.tasks[0]]
+        return tuple(measure for measure in MEASURES if evaluation[measure] is not None)
+
+    @property
+    def main_measure(self) -> Measure:
+        """The one that shows most: sampled accuracy, or greedy if nothing was sampled."""
+        return "mean_at_k" if "mean_at_k" in self.measures else "greedy"
+
+    @property
+    def has_before(self) -> bool:
+        """Whether the agents were measured before the first step."""
+        return bool(self.first["agents"][self.agents[0]]["before"])
+
+    def correct(self, method: str, task: str, measure: Measure, when: When = "after") -> Array:
+        """Outcomes [agent, seed, problem]; not a number where an answer could not be scored."""
+        return np.array(
+            [
+                [
+                    summary["agents"][agent][when][task]["problems"][measure]
+                    for summary in self.summaries[method]
+                ]
+                for agent in self.agents
+            ],
+            dtype=float,
+        )
+
+    def by_kind(self, method: str, task: str) -> dict[str, dict[str, float]]:
+        """Kind of prompt -> agent -> greedy accuracy, mean over seeds."""
+        kinds = self.first["agents"][self.agents[0]]["after"][task]["greedy_by_kind"]
+        return {
+            kind: {
+                agent: float(
+                    np.mean(
+                        [
+                            summary["agents"][agent]["after"][task]["greedy_by_kind"][kind]["mean"]
+                            for summary in self.summaries[method]
+                        ]
+                    )
+                )
+                for agent in self.agents
+            }
+            for kind in kinds
+        }
+
+    def scored(self, task: str, measure: Measure) -> dict[str, Array]:
+        """By method, "" before training: [agent, seed, problem] of the problems that all runs could score."""
+        correct = {method: self.correct(method, task, measure) for method in self.plan.recipes}
+        if self.has_before:  # the same agents under every method: any method's will do
+            correct[""] = self.correct(next(iter(correct)), task, measure, "before")
+        scored = ~np.any([np.isnan(values).any(axis=(0, 1)) for values in correct.values()], axis=0)
+        if not scored.any():
+            raise ValueError(f"{task}: no problem was scored in every run; look at the verifier")
+        return {method: values[:, :, scored] for method, values in correct.items()}
+
+    def problems(self, task: str) -> int:
+        """How many there are."""
+        return len(self.first["agents"][self.agents[0]]["after"][task]["problems"]["ids"])
+
+    def alike(self, method: str, task: str, when: When) -> Array:
+        """[seed, problem]: the share of pairs of agents that give the same greedy answer."""
+        answers = np.array(
+            [
+                [summary["agents"][agent][when][task]["problems"]["answers"] for agent in self.agents]
+                for summary in self.summaries[method]
+            ]
+        )
+        pairs = combinations(range(len(self.agents)), 2)
+        same = np.array([answers[:, one] == answers[:, other] for one, other in pairs], dtype=float)
+        return np.asarray(same.mean(axis=0))
+
+    def cost(self, method: str, key: str) -> float:
+        """Mean over seeds of a run's steps or CPU seconds per agent; over agents too of what they count."""
+        summaries = self.summaries[method]
+        if key in ("steps", "cpu_seconds"):
+            of_run = float(np.mean([summary[key] for summary in summaries]))
+            return of_run if key == "steps" else of_run / len(self.agents)
+        return float(np.mean([[agent[key] for agent in summary["agents"].values()] for summary in summaries]))
+
+    def retired(self) -> list[str]:
+        """Agents that stopped taking part, and why."""
+        return [
+            f"{method}, seed {seed}: {agent['retired']}"
+            for method, summaries in self.summaries.items()
+            for seed, summary in zip(self.plan.seeds, summaries, strict=True)
+            for agent in summary["agents"].values()
+            if agent["retired"]
+        ]
+
+    def curve(self, method: str, task: str, measure: Measure) -> tuple[list[int], Array]:
+        """Steps of the evaluations and their outcomes [evaluation, seed, problem], the mean over agents.
+
+        The evaluations before the first step and after the last are among them.
+        """
+        points = []
+        for seed, summary in zip(self.plan.seeds, self.summaries[method], strict=True):
+            directory = self.plan.run(method, seed).directory
+            every, steps = self.plan.recipes[method].evaluation.every, summary["steps"]
+            found = {step: _read_evaluation(directory, step) for step in range(every, steps, every)}
+            found[steps] = {agent: kept["after"] for agent, kept in summary["agents"].items()}
+            if self.has_before:
+                found[0] = {agent: kept["before"] for agent, kept in summary["agents"].items()}
+            points.append(
+                {step: self._mean_of_agents(agents, task, measure) for step, agents in found.items()}
+            )
+        order = sorted(points[0])
+        return order, np.array([[seed[step] for seed in points] for step in order])
+
+    def _mean_of_agents(self, evaluations: Summary, task: str, measure: Measure) -> Array:
+        outcomes = [evaluations[agent][task]["problems"][measure] for agent in self.agents]
+        return np.asarray(np.array(outcomes, dtype=float).mean(axis=0))
+
+
+def _read_evaluation(directory: RunDirectory, step: int) -> Summary:
+    evaluation: Summary = json.loads(evaluation_file(directory, step).read_text())
+    return evaluation
+
+
+def same_problems(outcomes: Outcomes) -> None:
+    """Refuse runs that were tested on different problems: they cannot be paired."""
+    for task in outcomes.tasks:
+        asked = {
+            tuple(summary["agents"][agent]["after"][task]["problems"]["ids"])
+            for summaries in outcomes.summaries.values()
+            for summary in summaries
+            for agent in outcomes.agents
+        }
+        if len(asked) > 1:
+            raise ValueError(
+                f"the runs in {outcomes.plan.out} were tested on different problems of {task}: "
+                "the task has changed since the first of them; compare in a new --out"
+            )

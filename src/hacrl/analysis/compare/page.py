@@ -1,0 +1,240 @@
+"""The page of results: what was run, the summary, the claims, every setting. All its words are computed."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hacrl.analysis.compare.claims import HOLDING, Finding, judge
+from hacrl.analysis.compare.experiment import Experiment
+from hacrl.analysis.compare.plots import forest, lines
+from hacrl.analysis.compare.report import (
+    READING,
+    Settings,
+    markdown_table,
+    measure_title,
+    report,
+    sections,
+    signed,
+)
+from hacrl.analysis.compare.statistics import Verdict
+from hacrl.analysis.compare.suite import TUNED, Suite
+
+WORDS: dict[Verdict, str] = {"better": "better", "worse": "worse", "no difference seen": "?"}
+LEGEND = (
+    "Mean of the agents; the difference to the reference in accuracy, paired by seed and problem. *better* "
+    "and *worse*: the corrected interval lies above or below 0. *?*: it holds 0, no difference was seen. "
+    "Within a setting all differences of a measure are one family: the chance of any wrong word in it is at "
+    "most 5%. A dash: the method did not run there."
+)
+JUDGING = (
+    "Each claim is a difference between two methods with its interval, corrected over the settings of the "
+    "claim. It *holds* if the whole interval lies above 0, or above minus the margin where one is named. It "
+    "*does not hold* if the whole interval lies below. Else these runs have *not decided* it. A claim about "
+    "each agent is shown for the agent that speaks most against it."
+)
+DASH = "\N{EN DASH}"
+PLOTTED = 8
+"""Methods in a plot of learning curves, the first of the plan: more cannot be told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Markdown, and the files beside it by name: plots, and a page with every table of each setting."""
+
+    text: str
+    files: dict[str, str]
+
+
+def make_page(suite: Suite, experiments: Mapping[str, Experiment], folder: str) -> Page:
+    """The whole page; its other files are found in `folder`."""
+    drawn = {f"{name}.svg": _curves(name, experiment) for name, experiment in experiments.items()}
+    files = {name: plot for name, plot in drawn.items() if plot}
+    about = [suite.file.about] if suite.file.about else []
+    parts = [f"# {suite.file.title}", *about, *_what_was_run(suite, experiments), "## Summary", LEGEND]
+    for reference in suite.file.references:
+        parts += _summary(suite, experiments, reference)
+        files[f"difference-to-{reference}.svg"] = _forest(experiments, reference)
+        parts.append(f"![Differences to {reference}]({folder}/difference-to-{reference}.svg)")
+    parts += [*_transfer(suite, experiments), *_claims(suite, experiments), "## Every setting", READING]
+    for name, experiment in experiments.items():
+        parts += _setting(name, experiment, folder, curves=f"{name}.svg" in files)
+        files[f"{name}.md"] = report(experiment.results)
+    return Page("\n\n".join(parts) + "\n", files)
+
+
+def _what_was_run(suite: Suite, experiments: Mapping[str, Experiment]) -> Iterator[str]:
+    found = [experiment.results for experiment in experiments.values()]
+    commits = dict.fromkeys(commit for results in found for commit in results.commits)
+    versions = ", ".join(f"{package} {version}" for package, version in found[0].versions.items())
+    yield f"Written by `make results`, which runs everything in `{suite.path}`."
+    rows = [
+        f"- {sum(results.runs for results in found)} runs: {len(found)} settings, each method with the "
+        f"reported seeds {_listed(suite.file.seeds)}",
+        f"- {_tuning(suite)}",
+        f"- commit {', '.join(commits) or 'unknown'}; {versions}",
+        f"- {machine()}",
+    ]
+    yield "\n".join(rows)
+    shared = json.dumps(suite.file.common)
+    yield _folded("What all settings share", f"`{shared}`")
+
+
+def _tuning(suite: Suite) -> str:
+    tuning = suite.file.tuning
+    if tuning is None or not suite.tuned:
+        return "nothing was tuned"
+    changes = "".join(f", {key} {value}" for key, value in tuning.changes.items())
+    return (
+        f"tuned on the seeds {_listed(tuning.seeds)}{changes}, none of which is reported: "
+        f"{', '.join(tuning.sweeps)}; the chosen values are in `{suite.path.parent / TUNED}`"
+    )
+
+
+def machine() -> str:
+    """The processor and how many cores of it may be used."""
+    model = platform.processor() or platform.machine()
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        names = [
+            line.partition(":")[2].strip() for line in info.read_text().splitlines() if "model name" in line
+        ]
+        model = names[0] if names else model
+    return f"{platform.system()}, {os.cpu_count()} cores of {model}"
+
+
+def _summary(suite: Suite, experiments: Mapping[str, Experiment], reference: str) -> Iterator[str]:
+    first = next(iter(experiments.values()))
+    name = measure_title(first.outcomes.main_measure, first.results.samples)
+    yield f"### {name}: difference to {reference}"
+    yield _differences(suite, experiments, reference, {s: e.results.task for s, e in experiments.items()})
+
+
+def _differences(
+    suite: Suite, experiments: Mapping[str, Experiment], reference: str, tasks: Mapping[str, str]
+) -> str:
+    """Methods x settings; the reference's own row holds its accuracy."""
+    methods = dict.fromkeys(label for e in experiments.values() for label in e.results.methods)
+    rows = []
+    for method in methods:
+        cells = []
+        for setting, experiment in experiments.items():
+            if setting not in tasks or method not in experiment.results.methods:
+                cells.append(DASH)
+            elif method == reference:
+                cells.append(f"{experiment.accuracy(tasks[setting]).mean.methods[method].mean:.3f}")
+            else:
+                cells.append(_cell(experiment, tasks[setting], method, reference))
+        rows.append([f"{method} (accuracy)" if method == reference else method, *cells])
+    return markdown_table(["method", *experiments], rows)
+
+
+def _cell(experiment: Experiment, task: str, method: str, reference: str) -> str:
+    found = experiment.difference(task, method, reference)
+    return f"{found.interval.mean:+.3f} {WORDS[found.verdict]}" if found else DASH
+
+
+def _forest(experiments: Mapping[str, Experiment], reference: str) -> str:
+    panels = {
+        setting: {
+            method: experiment.difference(experiment.results.task, method, reference)
+            for method in experiment.results.methods
+            if method != reference
+        }
+        for setting, experiment in experiments.items()
+    }
+    return forest(panels, reference)
+
+
+def _transfer(suite: Suite, experiments: Mapping[str, Experiment]) -> Iterator[str]:
+    """The same on tasks that nobody trained on."""
+    others = dict.fromkeys(task for e in experiments.values() for task in e.outcomes.tasks[1:])
+    for task in others:
+        there = {setting: task for setting, e in experiments.items() if task in e.outcomes.tasks}
+        yield f"### On {task}, which nobody trained on: difference to {suite.file.references[0]}"
+        yield _differences(suite, experiments, suite.file.references[0], there)
+
+
+def _claims(suite: Suite, experiments: Mapping[str, Experiment]) -> Iterator[str]:
+    if not suite.file.claims:
+        return
+    yield "## What holds here"
+    yield JUDGING
+    outcomes = {setting: experiment.outcomes for setting, experiment in experiments.items()}
+    judged = [(claim, judge(claim, outcomes)) for claim in suite.file.claims]
+    yield "\n".join(f"- {claim.text}: {_counted(found)}." for claim, found in judged)
+    rows = []
+    for claim, found in judged:
+        margin = f", margin {claim.margin:g}" if claim.margin else ""
+        each = ", each agent" if claim.agents == "each" else ""
+        heading = f"{claim.text} ({claim.better} - {claim.worse}{margin}{each})"
+        rows.append([heading, *(_finding(found.get(setting)) for setting in experiments)])
+    yield markdown_table(["claim", *experiments], rows)
+
+
+def _counted(found: Mapping[str, Finding]) -> str:
+    """In how many settings a claim holds, and where."""
+    by_word = {
+        word: [setting for setting, finding in found.items() if finding.holding == word]
+        for word in HOLDING.values()
+    }
+    told = [f"{word} in {', '.join(settings)}" for word, settings in by_word.items() if settings]
+    return "; ".join(told) or "was not tested"
+
+
+def _finding(finding: Finding | None) -> str:
+    return f"{signed(finding.difference)} **{finding.holding}**" if finding else DASH
+
+
+def _curves(name: str, experiment: Experiment) -> str | None:
+    results, wanted = experiment.results, experiment.outcomes.main_measure
+    for curves in results.curves:
+        if (curves.task, curves.measure) == (results.task, wanted):
+            drawn = {
+                method: [
+                    (step / max(accuracy) * results.budgets[method]["rollouts"], value)
+                    for step, value in accuracy.items()
+                ]
+                for method, accuracy in list(curves.accuracy.items())[:PLOTTED]
+            }
+            return lines(drawn, name, "rollouts per agent", measure_title(wanted, results.samples))
+    return None
+
+
+def _setting(name: str, experiment: Experiment, folder: str, *, curves: bool) -> Iterator[str]:
+    """Costs and the main measure; all other tables are in a page of their own."""
+    results, recipe = experiment.results, next(iter(experiment.outcomes.plan.recipes.values()))
+    yield f"### {name}"
+    agents = ", ".join(f"{agent.name} ({agent.model})" for agent in recipe.agents)
+    yield (
+        f"Agents: {agents}. {results.runs} runs; {recipe.steps} steps of {recipe.prompts_per_step} prompts "
+        f"with {recipe.samples_per_prompt} samples each."
+    )
+    if results.retired:
+        yield "\n".join(f"- an agent stopped taking part: {retired}" for retired in results.retired)
+    if curves:
+        yield f"![Learning curves of {name}]({folder}/{name}.svg)"
+    main = measure_title(experiment.outcomes.main_measure, results.samples)
+    costs, *others = sections(results)
+    yield _shown(costs)
+    yield from (_shown(section) for section in others if section.title == f"{main} on {results.task}")
+    yield (
+        f"[All tables of this setting]({folder}/{name}.md): greedy accuracy, pass@k, other tasks, learning "
+        "curves, kinds of prompts, how alike the agents become."
+    )
+
+
+def _shown(section: Settings) -> str:
+    return f"#### {section.title}\n\n{section.body}"
+
+
+def _folded(title: str, body: str) -> str:
+    return f"<details><summary>{title}</summary>\n\n{body}\n\n</details>"
+
+
+def _listed(seeds: tuple[int, ...]) -> str:
+    return ", ".join(map(str, seeds))

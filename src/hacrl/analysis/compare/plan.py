@@ -1,0 +1,215 @@
+"""What a comparison consists of: one recipe per method, the seeds, and where each run is kept."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hacrl.recipe import Recipe, load_recipe, parse_recipe, recipe_differences
+from hacrl.recipe.method import ABLATION
+from hacrl.runs.directory import RunDirectory
+from hacrl.runs.files import make_directory, write_json
+
+_LABEL = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedRun:
+    """One method with one seed."""
+
+    name: str
+    """As people call it."""
+    method: str
+    seed: int
+    recipe: Recipe
+    directory: RunDirectory
+    log: Path
+    """What it prints."""
+
+    @property
+    def work_per_step(self) -> int:
+        """Roughly what a step costs: responses drawn and responses learned from, for each prompt."""
+        samples = {agent.name: self.recipe.samples_of(agent.name) for agent in self.recipe.agents}
+        heard = sum(samples[peer] for peers in self.recipe.topology().values() for peer in peers)
+        return 2 * sum(samples.values()) + heard
+
+    @property
+    def finished(self) -> bool:
+        """The summary is written last."""
+        return self.directory.summary.exists()
+
+    @property
+    def begun(self) -> bool:
+        """There is something to resume."""
+        return self.directory.config.exists()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The same agents, data order and seeds under every method."""
+
+    out: Path
+    recipes: Mapping[str, Recipe]
+    """By method, as the user calls it."""
+    seeds: tuple[int, ...]
+    name: str = ""
+    """What tells its runs from those of other plans."""
+
+    def run(self, method: str, seed: int) -> PlannedRun:
+        """The run of a method with a seed."""
+        return PlannedRun(
+            name="/".join(filter(None, (self.name, method, f"seed_{seed}"))),
+            method=method,
+            seed=seed,
+            recipe=self.recipes[method].model_copy(update={"seed": seed}),
+            directory=RunDirectory(self.out / "runs" / method / f"seed_{seed}"),
+            log=self.out / "logs" / f"{method}-seed_{seed}.log",
+        )
+
+    def runs(self) -> list[PlannedRun]:
+        """All runs; every method's first seed comes before anybody's second."""
+        return [self.run(method, seed) for seed in self.seeds for method in self.recipes]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """A method as a comparison runs it: its name in recipes, and `KEY=VALUE` settings for it alone."""
+
+    name: str
+    overrides: tuple[str, ...] = ()
+
+    def with_settings(self, settings: Mapping[str, Any]) -> Variant:
+        """With further keys of the recipe."""
+        return Variant(self.name, self.overrides + as_overrides(settings))
+
+
+def as_overrides(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """As `KEY=VALUE` on the command line (JSON is YAML); nested keys change nothing beside them."""
+    found: list[str] = []
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            found += as_overrides({f"{key}.{inner}": below for inner, below in value.items()})
+        else:
+            found.append(f"{key}={json.dumps(value)}")
+    return tuple(found)
+
+
+def make_plan(
+    recipe: Path,
+    overrides: Sequence[str],
+    methods: Sequence[str],
+    own_overrides: Sequence[str],
+    seeds: Sequence[int],
+    out: Path,
+) -> Plan:
+    """A plan from the command line's words; mistakes are told before anything runs.
+
+    A method is a name that recipes know, or `LABEL=NAME` to call it otherwise; `own_overrides` are
+    `LABEL:KEY=VALUE` and change one method alone.
+    """
+    base = load_recipe(recipe, overrides)
+    names = dict(_labelled(method) for method in methods)
+    if len(names) < max(2, len(methods)):
+        raise ValueError(f"--methods: expected two or more different ones, got {','.join(methods)}")
+    own: dict[str, list[str]] = {label: [] for label in names}
+    for override in own_overrides:
+        label, colon, setting = override.partition(":")
+        if not colon or label not in own:
+            raise ValueError(f"--set {override}: expected METHOD:KEY=VALUE, METHOD one of {', '.join(own)}")
+        own[label].append(setting)
+    variants = {label: Variant(name, tuple(own[label])) for label, name in names.items()}
+    return Plan(out, recipes_of(base, variants, str(recipe)), tuple(seeds))
+
+
+def recipes_of(base: Recipe, variants: Mapping[str, Variant], where: str) -> dict[str, Recipe]:
+    """The recipe under every method; `where` is what error messages call the recipe."""
+    recipes = {}
+    for label, variant in variants.items():
+        check_label(label)
+        recipes[label] = _under_method(base, variant, f"{where} with method {label}")
+        _check_comparable(base, recipes[label], label)
+    return recipes
+
+
+def _check_comparable(base: Recipe, recipe: Recipe, label: str) -> None:
+    """A method may be run with settings of its own, but on the same test of the same agents."""
+    agents, own = (sorted((agent.name, agent.model) for agent in one.agents) for one in (base, recipe))
+    for key, same in {
+        "agents": agents == own,
+        "task": base.task == recipe.task,
+        "evaluation": base.evaluation == recipe.evaluation,
+    }.items():
+        if not same:
+            raise ValueError(f"{label}: {key} must be the same for all methods")
+
+
+def _labelled(method: str) -> tuple[str, str]:
+    label, _, name = method.partition("=")
+    return label, name or label
+
+
+def check_label(label: str) -> None:
+    """Refuse what cannot name a directory."""
+    if not _LABEL.fullmatch(label):
+        raise ValueError(
+            f"{label!r} cannot name a directory: a method's label has letters, digits, '_', '.' and '-'"
+        )
+
+
+def _under_method(base: Recipe, variant: Variant, where: str) -> Recipe:
+    """The recipe with another method; the recipe's own settings stay with the method they were made for."""
+    name, overrides = variant.name, variant.overrides
+    values = base.resolved()
+    settings = {"name": name}
+    if name.split(ABLATION)[0] == base.method.name:
+        settings = {**values["method"], "name": name}
+        settings.pop("without", None)
+    values["method"] = settings
+    alone = {**values, "exchange": values["exchange"] | {"topology": "everybody", "hub": None}}
+    isolated = parse_recipe(alone, overrides, where)
+    return parse_recipe(values, overrides, where) if isolated.method.shares else isolated
+
+
+def write_plan(plan: Plan, commit: str | None) -> list[str]:
+    """Keep the settings in `comparison.json`; those of an earlier call must be the same.
+
+    Methods and seeds may be added. Returns the commits that runs of this comparison were made with.
+    """
+    path = plan.out / "comparison.json"
+    earlier = json.loads(path.read_text()) if path.exists() else {"recipes": {}, "commits": []}
+    now = {method: recipe.resolved() for method, recipe in plan.recipes.items()}
+    problems = [
+        f"  {method}: {difference}"
+        for method, old in earlier["recipes"].items()
+        if method in now
+        for difference in _differences(old, now[method])
+    ]
+    if problems:
+        raise ValueError(
+            f"{plan.out} holds a comparison with other settings: use another --out, or the same settings\n"
+            + "\n".join(problems)
+        )
+    commits = list(earlier["commits"])
+    if commit and commit not in commits and not all(run.finished for run in plan.runs()):
+        commits.append(commit)
+    make_directory(plan.out)
+    content = {"recipes": {**earlier["recipes"], **now}, "commits": commits}
+    write_json(path, content)
+    return commits
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """As for a run that is resumed, but evaluations and the number of steps must be the same too."""
+    found = recipe_differences({**old, "seed": 0}, {**new, "seed": 0})
+    found += [
+        f"evaluation.{key}: {old['evaluation'].get(key)!r} before, {new['evaluation'].get(key)!r} now"
+        for key in new["evaluation"]
+        if old["evaluation"].get(key) != new["evaluation"][key]
+    ]
+    if old["steps"] != new["steps"] and not any(line.startswith("steps:") for line in found):
+        found.append(f"steps: {old['steps']} before, {new['steps']} now")
+    return found

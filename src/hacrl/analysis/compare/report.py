@@ -1,0 +1,174 @@
+"""The results of a comparison as Markdown, for `results.md` and for the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hacrl.analysis.compare.curves import Curves
+from hacrl.analysis.compare.results import COSTS, Accuracy, Results
+from hacrl.analysis.compare.statistics import Difference, Estimate
+from hacrl.analysis.compare.tables import Table
+from hacrl.training.evaluation import measure_name
+
+READING = (
+    "Brackets hold 95% intervals over seeds and problems. Differences are paired by seed and problem. Each "
+    "column of differences is a family: its intervals are corrected together (Holm), so that the chance of "
+    "any wrong word in the column is at most 5%. The word says where the interval lies: above 0 (better), "
+    "below 0 (worse), around 0 (no difference seen)."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A part of a report."""
+
+    title: str
+    body: str
+
+
+def report(results: Results) -> str:
+    """All tables with what is needed to judge them."""
+    parts = list(_heading(results))
+    for section in sections(results):
+        parts += [f"## {section.title}", section.body]
+    return "\n\n".join(parts) + "\n"
+
+
+def sections(results: Results) -> Iterator[Settings]:
+    """Costs first, then accuracies, curves, kinds of prompts and likeness."""
+    yield Settings("What it costs, per agent", "\n\n".join(_budgets(results)))
+    for accuracy in results.accuracies:
+        name = measure_title(accuracy.measure, results.samples)
+        yield Settings(f"{name} on {accuracy.task}", "\n\n".join(_accuracy(results, accuracy)))
+    for curves in results.curves:
+        name = measure_title(curves.measure, results.samples)
+        yield Settings(f"{name} on {curves.task} during the run", "\n\n".join(_curves(results, curves)))
+    for task in results.by_kind:
+        body = "\n\n".join(_by_kind(results, task))
+        yield Settings(f"Greedy accuracy on {task} by kind of prompt", body)
+    if results.alike:
+        yield Settings("Do the agents become alike?", "\n\n".join(_alike(results)))
+
+
+def _heading(results: Results) -> Iterator[str]:
+    yield f"# {len(results.methods)} methods on {results.task}"
+    seeds = ", ".join(map(str, results.seeds))
+    versions = ", ".join(f"{package} {version}" for package, version in results.versions.items())
+    lines = [
+        f"- agents: {', '.join(results.agents)}",
+        f"- {results.runs} runs with the seeds {seeds} of {', '.join(results.methods)}",
+        f"- commit {', '.join(results.commits) or 'unknown'}; {versions}",
+        *(f"- an agent stopped taking part: {retired}" for retired in results.retired),
+    ]
+    yield "\n".join(lines)
+    yield READING
+    if not results.curves:
+        yield "Accuracy at equal rollouts and CPU seconds needs `evaluation.every` above 0 in the recipe."
+
+
+def _budgets(results: Results) -> Iterator[str]:
+    rows = [
+        [method, *(f"{results.budgets[method][key]:,.{1 if key == 'cpu_seconds' else 0}f}" for key in COSTS)]
+        for method in results.methods
+    ]
+    yield markdown_table(["method", *(key.replace("_", " ").replace("cpu", "CPU") for key in COSTS)], rows)
+    yield "CPU seconds are those of training steps, verifiers included."
+
+
+def _accuracy(results: Results, accuracy: Accuracy) -> Iterator[str]:
+    left_out = f"; {accuracy.left_out} that some run could not score are left out" * bool(accuracy.left_out)
+    yield f"{accuracy.problems} test problems{left_out}."
+    rows = [
+        [
+            method,
+            *(_shown(table.methods[method]) for table in (accuracy.mean, accuracy.worst)),
+            *(_shown(accuracy.agents[agent][method]) for agent in results.agents),
+        ]
+        for method in results.methods
+    ]
+    if accuracy.before:
+        rows.insert(0, ["before training", *map(_shown, accuracy.before.values())])
+    yield markdown_table(["method", "mean of agents", "worst agent", *results.agents], rows)
+    yield _contrasts({"mean of agents": accuracy.mean, "worst agent": accuracy.worst})
+
+
+def _curves(results: Results, curves: Curves) -> Iterator[str]:
+    rollouts, seconds = curves.equal_rollouts, curves.equal_cpu_seconds
+    tables = {
+        "mean over the run": curves.area,
+        f"at {rollouts.per_agent:,.0f} rollouts": rollouts.table,
+        f"at {seconds.per_agent:,.1f} CPU seconds": seconds.table,
+    }
+    rows = [
+        [
+            method,
+            *(_shown(table.methods[method]) for table in tables.values()),
+            *(_count(curves.rollouts_to_reach[reference][method]) for reference in results.references),
+        ]
+        for method in results.methods
+    ]
+    reach = [f"rollouts to {reference}'s last accuracy" for reference in results.references]
+    yield "Mean of agents."
+    yield markdown_table(["method", *tables, *reach], rows)
+    yield _contrasts(tables)
+
+
+def _contrasts(tables: Mapping[str, Table]) -> str:
+    """Differences side by side: every table has the same pairs of methods."""
+    header = ["method", "against", *(f"difference, {name}" for name in tables)]
+    rows = [
+        [contrasts[0].method, contrasts[0].reference, *(_signed(c.difference) for c in contrasts)]
+        for contrasts in zip(*(table.contrasts for table in tables.values()), strict=True)
+    ]
+    return markdown_table(header, rows)
+
+
+def _by_kind(results: Results, task: str) -> Iterator[str]:
+    yield f"Mean of agents, in brackets {', '.join(results.agents)}. Means over seeds, without intervals."
+    methods = results.by_kind[task]
+    kinds = list(next(iter(methods.values())))
+    rows = [[method, *(_of_agents(found[kind]) for kind in kinds)] for method, found in methods.items()]
+    yield markdown_table(["method", *kinds], rows)
+
+
+def _of_agents(accuracies: Mapping[str, float]) -> str:
+    single = ", ".join(f"{value:.2f}" for value in accuracies.values())
+    return f"{sum(accuracies.values()) / len(accuracies):.3f} ({single})"
+
+
+def _alike(results: Results) -> Iterator[str]:
+    yield f"Share of test problems of {results.task} to which two agents give the same greedy answer."
+    moments = list(next(iter(results.alike.values())))
+    rows = [
+        [method, *(_shown(results.alike[method][when]) for when in moments)] for method in results.methods
+    ]
+    yield markdown_table(["method", *moments], rows)
+
+
+def measure_title(measure: str, samples: int) -> str:
+    """As a heading calls it."""
+    return {"greedy": "Greedy accuracy"}.get(measure, measure_name(measure, samples))
+
+
+def _shown(estimate: Estimate) -> str:
+    return f"{estimate.mean:.3f} [{estimate.low:.3f}, {estimate.high:.3f}]"
+
+
+def _signed(difference: Difference) -> str:
+    return f"{signed(difference.interval)} {difference.verdict}"
+
+
+def signed(interval: Estimate) -> str:
+    """A difference with its interval."""
+    return f"{interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}]"
+
+
+def _count(value: float | None) -> str:
+    return "never" if value is None else f"{value:,.0f}"
+
+
+def markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,208 @@
+"""The plan of all experiments: which methods run on which settings with which seeds, from one YAML file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError
+
+from hacrl.analysis.compare.plan import Plan, Variant, as_overrides, check_label, recipes_of
+from hacrl.recipe import Recipe, RecipeError, parse_recipe
+from hacrl.recipe.problems import Problem, nearest, shown
+from hacrl.recipe.reading import read_mapping
+from hacrl.recipe.settings import AtLeast0, Settings, Text, all_different, not_empty
+from hacrl.training.evaluation import Measure
+
+Form = TypeVar("Form")
+
+TUNED = "tuned.yaml"
+"""Beside the plan: the values that tuning has chosen."""
+
+Changes = dict[Text, JsonValue]
+"""Keys of a recipe, dotted or nested, and their values."""
+Seeds = Annotated[
+    tuple[Annotated[int, Field(ge=0)], ...],
+    Field(strict=False),
+    AfterValidator(all_different),
+    AfterValidator(not_empty),
+]
+Labels = Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(all_different)]
+MethodChoice = None | Text | Changes
+"""Nothing: the method called like its label; a method's name; or recipe keys, `method` among them."""
+
+
+def _two_or_more(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(seeds) < 2:
+        raise ValueError("expected two or more: one tells no difference from chance")
+    return seeds
+
+
+class Setting(Settings):
+    """Agents and what runs on them."""
+
+    recipe: Text
+    """A recipe, beside the plan. The plan's `common` keys are used where it says nothing."""
+    methods: Labels | None = None
+    """Labels of the plan's methods; null: all."""
+    controls: dict[Text, MethodChoice] = Field(default_factory=dict)
+    """Further methods of this setting alone."""
+    changes: Changes = Field(default_factory=dict)
+    """Of the recipe, for all methods."""
+
+
+class Claim(Settings):
+    """What is said of two methods, to be judged by the difference between them."""
+
+    text: Text
+    better: Text
+    worse: Text
+    measure: Measure = "mean_at_k"
+    margin: AtLeast0 = 0.0
+    """The better one may be worse by this much: 0.01 asks for "not worse by a point"."""
+    settings: Labels | None = None
+    """null: all."""
+    agents: Literal["mean", "each"] = "mean"
+    """`each`: said of every single agent, instead of their mean."""
+
+
+class Tuning(Settings):
+    """How methods get their own values before anything is reported."""
+
+    seeds: Seeds
+    changes: Changes = Field(default_factory=dict)
+    """Of every recipe, so that tuning is on other test prompts: `task.seed: 1`."""
+    sweeps: dict[Text, dict[Text, Annotated[tuple[JsonValue, ...], Field(strict=False)]]]
+    """Method -> key -> values; all combinations are tried."""
+
+
+class SuiteFile(Settings):
+    """The plan as it is written."""
+
+    title: Text = "Results"
+    about: Text | None = None
+    """What the page says below its title."""
+    seeds: Annotated[Seeds, AfterValidator(_two_or_more)]
+    references: Annotated[Labels, AfterValidator(not_empty)]
+    common: Changes = Field(default_factory=dict)
+    methods: dict[Text, MethodChoice]
+    settings: dict[Text, Setting]
+    claims: Annotated[tuple[Claim, ...], Field(strict=False)] = ()
+    tuning: Tuning | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Suite:
+    """A plan that was read and found in order."""
+
+    path: Path
+    file: SuiteFile
+    tuned: Mapping[str, Mapping[str, Changes]]
+    """Setting -> method -> the values that tuning has chosen."""
+
+    def variants(self, setting: str) -> dict[str, Variant]:
+        """The methods of a setting, without what tuning has chosen."""
+        own = self.file.settings[setting]
+        labels = self.file.methods if own.methods is None else own.methods
+        chosen = {label: self.file.methods[label] for label in labels} | own.controls
+        return {label: _variant(label, choice) for label, choice in chosen.items()}
+
+    def recipe(self, setting: str, changes: Changes | None = None) -> Recipe:
+        """What a setting's methods share."""
+        path = self.path.parent / self.file.settings[setting].recipe
+        values = _merged(self.file.common, read_mapping(path))
+        changes = self.file.settings[setting].changes | (changes or {})
+        return parse_recipe(values, as_overrides(changes), str(path))
+
+    def plan(self, setting: str, out: Path) -> Plan:
+        """The comparison of a setting."""
+        tuned = self.tuned.get(setting, {})
+        variants = {
+            label: variant.with_settings(tuned.get(label, {}))
+            for label, variant in self.variants(setting).items()
+        }
+        recipes = recipes_of(self.recipe(setting), variants, f"{self.path}, {setting}")
+        return Plan(out / setting, recipes, self.file.seeds, setting)
+
+    def references(self, setting: str) -> tuple[str, ...]:
+        """Those that take part in a setting."""
+        taking_part = self.variants(setting)
+        return tuple(label for label in self.file.references if label in taking_part)
+
+
+def load_suite(path: Path) -> Suite:
+    """Read a plan and the tuned values beside it; all mistakes are told at once."""
+    file = _checked(TypeAdapter(SuiteFile), path)
+    problems = list(_unknown_names(file))
+    if problems:
+        raise RecipeError(str(path), problems)
+    beside = path.parent / TUNED
+    tuned = _checked(TypeAdapter(dict[str, dict[str, Changes]]), beside) if beside.exists() else {}
+    suite = Suite(path, file, tuned)
+    for setting in file.settings:
+        suite.plan(setting, Path())  # every recipe is made once: mistakes cost no run
+    return suite
+
+
+def _checked(form: TypeAdapter[Form], path: Path) -> Form:
+    try:
+        return form.validate_python(read_mapping(path))
+    except ValidationError as error:
+        raise RecipeError(str(path), [_problem(details) for details in error.errors()]) from None
+
+
+def _problem(details: Any) -> Problem:
+    key = ".".join(str(part) for part in details["loc"])
+    if details["type"] == "extra_forbidden":
+        known = {name for section in (SuiteFile, Setting, Claim, Tuning) for name in section.model_fields}
+        return Problem(key, f"unknown key{nearest(str(details['loc'][-1]), known)}")
+    return Problem(key, f"{details['msg']}, got {shown(details['input'])}")
+
+
+def _unknown_names(file: SuiteFile) -> Iterator[Problem]:
+    """Labels and settings that are named but do not exist, and seeds that are used twice."""
+    controls = {label for setting in file.settings.values() for label in setting.controls}
+    for name, setting in file.settings.items():
+        check_label(name)
+        yield from _missing(f"settings.{name}.methods", setting.methods or (), file.methods)
+        both = [label for label in setting.controls if label in file.methods]
+        yield from (
+            Problem(f"settings.{name}.controls.{label}", "the plan has a method of that name")
+            for label in both
+        )
+    yield from _missing("references", file.references, file.methods)
+    for row, claim in enumerate(file.claims):
+        yield from _missing(f"claims.{row}", (claim.better, claim.worse), {*file.methods, *controls})
+        yield from _missing(f"claims.{row}.settings", claim.settings or (), file.settings)
+    if file.tuning:
+        yield from _missing("tuning.sweeps", file.tuning.sweeps, {*file.methods, *controls})
+        for seed in set(file.seeds) & set(file.tuning.seeds):
+            yield Problem("tuning.seeds", f"{seed} is a reported seed: tuning needs others")
+
+
+def _missing(key: str, names: Iterable[str], known: Iterable[str]) -> Iterator[Problem]:
+    known = list(known)
+    for name in names:
+        if name not in known:
+            yield Problem(key, f"expected one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
+
+
+def _variant(label: str, choice: MethodChoice) -> Variant:
+    settings = dict(choice) if isinstance(choice, dict) else {"method": choice or label}
+    method = settings.pop("method", label)
+    own = dict(method) if isinstance(method, dict) else {"name": method}
+    variant = Variant(str(own.pop("name", label)))
+    return variant.with_settings({f"method.{key}": value for key, value in own.items()}).with_settings(
+        settings
+    )
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings laid over each other."""
+    merged = dict(below)
+    for key, value in above.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merged(merged[key], value) if both else value
+    return merged

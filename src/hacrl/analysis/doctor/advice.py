@@ -1,0 +1,159 @@
+"""What looks wrong in a recipe that could run, each with what to change."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from hacrl.analysis.doctor.examination import AgentPlan, Diagnosis
+from hacrl.analysis.doctor.memory import in_units, memory_of
+from hacrl.recipe import HacpoSettings
+from hacrl.recipe.problems import Problem
+
+RUINOUS_LEARNING_RATE = 1e-3
+LARGE_REFERENCE = 1e9
+LARGE_CHECKPOINT = 10e9
+
+
+def warnings_for(found: Diagnosis) -> list[Problem]:
+    """All warnings, in the order of the recipe's sections."""
+    return [*_agents(found), *_sharing(found), *_window(found), *_numbers(found), *_memory(found)]
+
+
+def _agents(found: Diagnosis) -> Iterator[Problem]:
+    limit = found.recipe.sampling.max_new_tokens
+    for position, agent in enumerate(found.agents):
+        if agent.learning_rate >= RUINOUS_LEARNING_RATE:
+            yield Problem(
+                f"agents.{position}.learning_rate",
+                f"{agent.learning_rate:g} usually ruins a policy: try 1e-6 (large) to 1.5e-4 (tiny models)",
+            )
+    contexts = [agent.facts.context for agent in found.agents if agent.facts and agent.facts.context]
+    if contexts and limit >= min(contexts):
+        yield Problem(
+            "sampling.max_new_tokens",
+            f"{limit} does not fit the smallest context of {min(contexts)} tokens: "
+            "responses are cut off earlier there; set a smaller number",
+        )
+
+
+def _sharing(found: Diagnosis) -> Iterator[Problem]:
+    recipe = found.recipe
+    if len(found.agents) > 1 and len({(agent.model, agent.lora) for agent in recipe.agents}) == 1:
+        yield Problem("agents", "all start from the same model: they have little to learn from each other")
+    if recipe.method.shares and not any(agent.peers for agent in found.agents):
+        why = (
+            "there is only one agent"
+            if len(found.agents) == 1
+            else "exchange.topology lets nobody hear a peer"
+        )
+        yield Problem("method", f"{recipe.method.name} shares responses, but {why}: every agent trains alone")
+    if all(agent.learned == recipe.prompts_per_step for agent in found.agents):
+        yield Problem(
+            "samples_per_prompt",
+            "a group of one response has nothing to compare with, all advantages are 0: set at least 2",
+        )
+
+
+def _window(found: Diagnosis) -> Iterator[Problem]:
+    """A closed window: peers' responses without any gradient, but with Adam's momentum all the same."""
+    method, exchange = found.recipe.method, found.recipe.exchange
+    closed = [agent for agent in found.agents if any(lower >= 1.0 for lower in agent.windows)]
+    if closed and isinstance(method, HacpoSettings):
+        agent = max(closed, key=lambda agent: agent.updates)
+        updates = sum(lower >= 1.0 for lower in agent.windows)
+        yield Problem(
+            "method.delta_step",
+            f"the window of agent {agent.name!r} is closed in the last {updates} of a step's {agent.updates} "
+            f"updates, which learn nothing: set at most delta / {agent.updates} = "
+            f"{method.delta / agent.updates:.3g}, or fewer updates.mini_batches",
+        )
+    if exchange.peer_order == "sequential" and any(len(a.peers) > 1 and a.windows for a in found.agents):
+        yield Problem(
+            "exchange.peer_order",
+            "the last peer always meets the narrowest window: interleaved treats all peers alike",
+        )
+
+
+def _numbers(found: Diagnosis) -> Iterator[Problem]:
+    recipe = found.recipe
+    for name in ("temperature", "top_p"):
+        if getattr(recipe.sampling, name) != 1.0:
+            yield Problem(
+                f"sampling.{name}",
+                "responses are not drawn from the policy itself, but ratios suppose that they are: set 1",
+            )
+    for section, every in (("evaluation", recipe.evaluation.every), ("checkpoint", recipe.checkpoint.every)):
+        if every > recipe.steps:
+            yield Problem(
+                f"{section}.every", f"{every} is more than the run's {recipe.steps} steps: it never comes"
+            )
+
+
+def _memory(found: Diagnosis) -> Iterator[Problem]:
+    for agent in found.agents:
+        if agent.memory and agent.memory.reference >= LARGE_REFERENCE:
+            yield Problem(
+                "optimiser.kl",
+                f"agent {agent.name!r} is kept a second time for the KL term "
+                f"({in_units(agent.memory.reference)}): 0 or lora does without",
+            )
+    for place in places(found):
+        if place.needed > place.there:
+            yield Problem(
+                "sampling.max_rows",
+                f"about {in_units(place.needed)} are needed on {place.name}, "
+                f"which has {in_units(place.there)}: lower it, max_new_tokens or "
+                "updates.tokens_per_micro_batch, or use lora or gradient_checkpointing",
+            )
+    saved = sum(12 * agent.facts.trained for agent in found.agents if agent.facts)
+    if found.recipe.checkpoint.every == 1 and saved >= LARGE_CHECKPOINT:
+        yield Problem(
+            "checkpoint.every", f"each checkpoint takes about {in_units(saved)}: set 5 or more, or use lora"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where agents compute: what they need there and what there is, in bytes."""
+
+    name: str
+    needed: int
+    there: int
+
+
+def places(found: Diagnosis) -> list[Place]:
+    """The devices of this machine that agents share, and each agent's own share of a cluster's GPU."""
+    by_device: dict[str, list[AgentPlan]] = defaultdict(list)
+    for agent in found.agents:
+        if agent.memory and not agent.gpus:
+            by_device[agent.device].append(agent)
+    if found.recipe.runtime.share_devices:
+        needed = _in_turns(by_device)
+    else:
+        needed = {device: needed_on(agents) for device, agents in by_device.items()}
+    here = [Place(device, amount, memory_of(device)) for device, amount in needed.items()]
+    return here + [
+        Place(f"each GPU of {agent.name}", needed_on([agent]), round(min(1.0, agent.gpus) * found.gpu_memory))
+        for agent in found.agents
+        if agent.memory and agent.gpus
+    ]
+
+
+def needed_on(agents: list[AgentPlan]) -> int:
+    """All agents of a device stay in memory; one at a time samples or updates."""
+    known = [agent.memory for agent in agents if agent.memory]
+    return sum(memory.kept for memory in known) + max((memory.passing for memory in known), default=0)
+
+
+def _in_turns(by_device: Mapping[str, list[AgentPlan]]) -> dict[str, int]:
+    """A GPU has room for one agent at a time, the CPU for all: there they wait and are kept."""
+    needed = {
+        device: max(needed_on([agent]) for agent in agents)
+        for device, agents in by_device.items()
+        if device != "cpu"
+    }
+    kept = sum(agent.memory.kept for agents in by_device.values() for agent in agents if agent.memory)
+    passing = [agent.memory.passing for agent in by_device.get("cpu", ()) if agent.memory]
+    return needed | {"cpu": kept + max(passing, default=0)}

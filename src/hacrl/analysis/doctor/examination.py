@@ -1,0 +1,233 @@
+"""Everything a recipe names is looked up; everything that follows from its numbers is worked out."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+import torch
+
+from hacrl.agents.blueprint import device_of
+from hacrl.agents.errors import AgentError
+from hacrl.algorithm import HacpoObjective, window_lower
+from hacrl.analysis.doctor.memory import Memory, cluster_gpu_memory, estimate, ranks_of
+from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
+from hacrl.huggingface import offline
+from hacrl.methods import Sharing
+from hacrl.recipe import AgentSettings, Recipe, TaskSettings, make_method
+from hacrl.recipe.problems import Problem, nearest
+from hacrl.rewards.verifiers import VERIFIERS
+from hacrl.tasks import Task
+from hacrl.training.team import load_task
+from hacrl.types import Prompt
+
+PROMPTS_MEASURED = 64
+UNKNOWN_PROMPT = 1024
+"""Tokens that are counted for the longest prompt of a task that is not on this machine."""
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class AgentPlan:
+    """What one agent does in every step."""
+
+    name: str
+    model: str
+    facts: ModelFacts | None
+    device: str
+    gpus: float
+    """Of a Ray cluster, for each of the agent's processes; 0: it computes on a device of this machine."""
+    ranks: int
+    """Its processes."""
+    learning_rate: float
+    peers: tuple[str, ...]
+    rollouts: int
+    """Responses drawn in a step."""
+    learned: int
+    """Responses learned from in a step, the peers' included."""
+    tokens: int
+    """Most tokens drawn in a step."""
+    updates: int
+    """Optimiser updates in a step, own responses first."""
+    windows: tuple[float, ...]
+    """Lower bound of the window at each update on peers' responses; empty if there is no window."""
+    memory: Memory | None
+
+
+@dataclass
+class Diagnosis:
+    """What was found. With errors the recipe cannot run."""
+
+    recipe: Recipe
+    agents: list[AgentPlan] = field(default_factory=list)
+    task: Task | None = None
+    errors: list[Problem] = field(default_factory=list)
+    notes: list[Problem] = field(default_factory=list)
+    """What is needed for training and is not on this machine, so that it could not be examined."""
+    gpu_memory: int = 0
+    """Bytes of each of the cluster's GPUs."""
+
+    def attempt(self, key: str, look: Callable[[], Found]) -> Found | None:
+        """Do something that may fail because of a key; the failure is noted and the examination goes on."""
+        try:
+            return look()
+        except (AgentError, ValueError, TypeError, ImportError, OSError) as error:
+            self.errors.append(Problem(key, str(error)))
+            return None
+
+
+def examine(recipe: Recipe, gpu_memory: int | None = None) -> Diagnosis:
+    """Look at models, task, rewards and packages; nothing is trained or downloaded.
+
+    `gpu_memory` is that of each GPU of the Ray cluster; None takes this machine's GPU, or 80 GB.
+    """
+    found = Diagnosis(recipe, gpu_memory=gpu_memory or cluster_gpu_memory())
+    with offline():
+        _look_at_tasks(found)
+    _look_at_rewards(found)
+    for package in recipe.logging.to:
+        found.attempt("logging.to", partial(_require, package, package))
+    for position in range(len(recipe.agents)):
+        found.agents.append(_plan(found, position))
+    _look_for_gpus(found)
+    return found
+
+
+def _look_at_tasks(found: Diagnosis) -> None:
+    recipe = found.recipe
+    found.task = _look_at_task(found, "task", recipe.task)
+    for position, section in enumerate(recipe.evaluation.tasks):
+        _look_at_task(found, f"evaluation.tasks.{position}", section)
+    if found.task and recipe.prompts_per_step > len(found.task.train):
+        found.errors.append(
+            Problem(
+                "prompts_per_step",
+                f"expected at most the task's {len(found.task.train)} training prompts, "
+                f"got {recipe.prompts_per_step}",
+            )
+        )
+
+
+def _look_at_task(found: Diagnosis, key: str, section: TaskSettings) -> Task | None:
+    """The task, if it is on this machine; it need not be."""
+
+    def look() -> Task | None:
+        try:
+            return load_task(section)
+        except ValueError as error:
+            if not isinstance(error.__cause__, ConnectionError):
+                raise
+            found.notes.append(Problem(key, f"{section.name} is not on this machine: not checked"))
+            return None
+
+    return found.attempt(key, look)
+
+
+def _look_at_rewards(found: Diagnosis) -> None:
+    reward = found.recipe.reward
+    if reward.verifier is not None:
+        found.attempt("reward.verifier", partial(_check_verifier, reward.verifier))
+    for position, function in enumerate(reward.functions):
+        found.attempt(f"reward.functions.{position}.path", partial(_check_function, function.path))
+
+
+def _check_verifier(name: str) -> None:
+    if name not in VERIFIERS:
+        raise ValueError(f"expected one of {', '.join(VERIFIERS)}, got {name!r}{nearest(name, VERIFIERS)}")
+    VERIFIERS[name].load()
+
+
+def _check_function(path: str) -> None:
+    module, _, name = path.partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+    except Exception as error:  # the module is the user's: importing it may fail in any way
+        raise ValueError(f"cannot import {path!r}: {type(error).__name__}: {error}") from error
+    if not callable(function):
+        raise ValueError(f"{path!r} is not a function")
+
+
+def _require(package: str, extra: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise ImportError(f"needs the {package} package: pip install 'hacrl[{extra}]'")
+
+
+def _plan(found: Diagnosis, position: int) -> AgentPlan:
+    recipe = found.recipe
+    agent = recipe.agents[position]
+    key = f"agents.{position}"
+    facts = found.attempt(f"{key}.model", partial(_look_at_model, found, key, agent))
+    gpus = agent.resources.gpus if recipe.runtime.name == "ray" else 0.0
+    device = (
+        "cuda" if gpus else found.attempt(f"{key}.device", partial(_device, agent.device)) or agent.device
+    )
+    if agent.lora:
+        found.attempt(f"{key}.lora", partial(_require, "peft", "lora"))
+    if agent.engine:
+        found.attempt(f"{key}.engine", partial(_require, "vllm", "vllm"))
+    peers = recipe.topology()[agent.name]
+    rollouts = recipe.prompts_per_step * recipe.samples_of(agent.name)
+    row = recipe.sampling.max_new_tokens
+    prompts = [] if found.task is None else found.task.train[:PROMPTS_MEASURED]
+    longest = max((_characters(prompt) for prompt in prompts), default=UNKNOWN_PROMPT)
+    return AgentPlan(
+        name=agent.name,
+        model=agent.model,
+        facts=facts,
+        device=device,
+        gpus=gpus,
+        ranks=ranks_of(recipe, agent.name),
+        learning_rate=recipe.learning_rate_of(agent.name),
+        peers=peers,
+        rollouts=rollouts,
+        learned=recipe.prompts_per_step * sum(recipe.samples_of(name) for name in (agent.name, *peers)),
+        tokens=rollouts * (min(row, facts.context or row) if facts else row),
+        updates=recipe.updates_per_step(agent.name),
+        windows=_windows(recipe, agent.name),
+        memory=estimate(recipe, agent.name, facts, device, longest) if facts else None,
+    )
+
+
+def _look_at_model(found: Diagnosis, key: str, agent: AgentSettings) -> ModelFacts | None:
+    facts = look_at(agent.model, agent.lora)
+    if is_elsewhere(agent.model):
+        sizes = "its published sizes are used" if facts else "its size is not known"
+        found.notes.append(Problem(f"{key}.model", f"{agent.model} is not on this machine: {sizes}"))
+    return facts
+
+
+def _look_for_gpus(found: Diagnosis) -> None:
+    wanted = [agent.gpus * agent.ranks for agent in found.agents]
+    needed = max(wanted) if found.recipe.runtime.share_devices else sum(wanted)
+    here = torch.cuda.device_count()
+    if found.recipe.runtime.address is None and needed > here:
+        message = f"the agents need {needed:g} GPUs and this machine has {here}: start it where they are"
+        found.notes.append(Problem("runtime", message))
+
+
+def _device(name: str) -> str:
+    device = device_of(name)
+    if device != "cpu" and not torch.cuda.is_available():
+        raise ValueError(f"got {name!r}, but there is no GPU here: use cpu or auto")
+    return device
+
+
+def _windows(recipe: Recipe, name: str) -> tuple[float, ...]:
+    """Own responses come first, and each update on them narrows the window as well."""
+    method = make_method(recipe.method, len(recipe.agents))
+    objective = method.objective if isinstance(method, Sharing) else None
+    if not isinstance(objective, HacpoObjective) or not objective.params.window:
+        return ()
+    updates = range(recipe.updates.mini_batches, recipe.updates_per_step(name))
+    return tuple(window_lower(update, objective.params) for update in updates)
+
+
+def _characters(prompt: Prompt) -> int:
+    """A bound on its tokens for nearly every tokenizer."""
+    if isinstance(prompt.text, str):
+        return len(prompt.text)
+    return sum(len(message["content"]) for message in prompt.text)

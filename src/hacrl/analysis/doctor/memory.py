@@ -1,0 +1,117 @@
+"""How much memory an agent needs, about; `docs/recipe.md` has the formulas."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import dataclass
+
+import torch
+
+from hacrl.analysis.doctor.models import ModelFacts
+from hacrl.recipe import Recipe, make_method
+
+KEPT_PER_LAYER = (12, 4)
+"""Numbers kept for the backward pass per token and layer: so many times hidden and feed-forward size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes on each of the agent's devices."""
+
+    weights: int
+    gradients: int
+    moments: int
+    reference: int
+    critic: int
+    """A second model with gradients and moments of its own; 0 unless the method needs one."""
+    engine: int
+    """vLLM's own weights and cache; 0 with the built-in sampler."""
+    gathered: int
+    """The other ranks' weights while sampling; 0 for an agent in one process."""
+    cache: int
+    """Keys and values while sampling."""
+    activations: int
+    """While updating."""
+
+    @property
+    def kept(self) -> int:
+        """What is there all the time."""
+        trained = self.weights + self.gradients + self.moments
+        return trained + self.reference + self.critic + self.engine
+
+    @property
+    def passing(self) -> int:
+        """What comes and goes, at its largest."""
+        return max(self.gathered + self.cache, self.activations)
+
+
+def estimate(recipe: Recipe, name: str, facts: ModelFacts, device: str, longest_prompt: int) -> Memory:
+    """The agent's memory on each of its devices, every response at its full length."""
+    agent, width = recipe.agent(name), 4 if device == "cpu" else 2
+    ranks = ranks_of(recipe, name)
+    row = longest_prompt + recipe.sampling.max_new_tokens
+    row = min(row, facts.context or row)
+    rows = min(recipe.sampling.max_rows, math.ceil(recipe.prompts_per_step / ranks) * recipe.samples_of(name))
+    weights = width * facts.parameters + (4 * facts.trained if width == 2 else 0)
+    gradients, moments = width * facts.trained, 8 * facts.trained
+    critic = make_method(recipe.method, len(recipe.agents)).critic is not None
+    reference = width * facts.parameters if recipe.optimiser.kl and agent.lora is None else 0
+    return Memory(
+        weights=weights // ranks,
+        gradients=gradients // ranks,
+        moments=moments // ranks,
+        reference=reference // ranks,
+        critic=(weights + gradients + moments) // ranks if critic else 0,
+        engine=width * facts.parameters + round(1e9 * agent.engine.cache_gigabytes) if agent.engine else 0,
+        gathered=width * facts.parameters * (ranks - 1) // ranks,
+        cache=0 if agent.engine else rows * row * 2 * facts.layers * facts.key_value * width,
+        activations=_activations(recipe, facts, row, width, critic),
+    )
+
+
+def ranks_of(recipe: Recipe, name: str) -> int:
+    """Processes that hold the agent together, each with a device of its own."""
+    return recipe.agent(name).resources.ranks if recipe.runtime.name == "ray" else 1
+
+
+def _activations(recipe: Recipe, facts: ModelFacts, row: int, width: int, critic: bool) -> int:
+    tokens, per_layer = _micro_batch(recipe, row), kept_per_layer(facts)
+    whole = facts.layers * per_layer
+    kept = facts.layers * facts.hidden + per_layer if recipe.updates.gradient_checkpointing else whole
+    own = tokens * (kept * width + 8 * facts.vocabulary)
+    # A critic has no vocabulary, but it never recomputes activations either.
+    return max(own, tokens * whole * width) if critic else own
+
+
+def _micro_batch(recipe: Recipe, row: int) -> int:
+    """Tokens computed at once: a mini-batch, the token budget, or a single row that is longer than it."""
+    prompts = math.ceil(recipe.prompts_per_step / recipe.updates.mini_batches)
+    samples = max(recipe.samples_of(agent.name) for agent in recipe.agents)
+    return max(row, min(recipe.updates.tokens_per_micro_batch, prompts * samples * row))
+
+
+def kept_per_layer(facts: ModelFacts) -> int:
+    """Numbers of activations per token."""
+    return KEPT_PER_LAYER[0] * facts.hidden + KEPT_PER_LAYER[1] * facts.feed_forward
+
+
+def memory_of(device: str) -> int:
+    """All memory of the machine or of a GPU, in bytes."""
+    if device == "cpu":
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return int(torch.cuda.get_device_properties(device).total_memory)
+
+
+def cluster_gpu_memory() -> int:
+    """Bytes of a GPU of a cluster that cannot be asked: those of this machine's, or of an A100 or H100."""
+    return memory_of("cuda") if torch.cuda.is_available() else 80 * 10**9
+
+
+def in_units(size: float) -> str:
+    """Bytes for people: 1.5 GB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} TB"

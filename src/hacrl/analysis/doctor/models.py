@@ -1,0 +1,130 @@
+"""What can be known of a model without loading its weights."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.pytorch_utils import Conv1D
+
+from hacrl.agents.loading import base_model, check_directory
+from hacrl.analysis.doctor.published import published_config
+from hacrl.recipe import LoraSettings
+from hacrl.recipe.problems import nearest
+from hacrl.tasks.toy_models import models as toy_models
+
+HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFacts:
+    """The sizes that decide about memory and time."""
+
+    parameters: int
+    trained: int
+    """Parameters that are trained: all, or those of the adapters."""
+    layers: int
+    hidden: int
+    feed_forward: int
+    query: int
+    """Numbers in one layer's queries for one token."""
+    key_value: int
+    """Numbers in one layer's keys for one token; its values are as many."""
+    vocabulary: int
+    context: int | None
+
+
+def look_at(model: str, lora: LoraSettings | None) -> ModelFacts | None:
+    """None when nothing is known: an unknown hub model, a toy model not made yet, no attention layers.
+
+    Raises `ValueError` or `AgentError` when the model cannot be used.
+    """
+    config = _local_config(model) or published_config(model)
+    if config is None or not hasattr(config.get_text_config(), "num_attention_heads"):
+        return None
+    with torch.device("meta"):
+        network = AutoModelForCausalLM.from_config(config)
+    return _facts(network, lora)
+
+
+def is_elsewhere(model: str) -> bool:
+    """Whether the model is on the hub and has not been downloaded."""
+    return not model.startswith("toy:") and _local_config(model) is None
+
+
+def _local_config(model: str) -> Any:
+    """The model's configuration if it is on this machine."""
+    directory = _directory(model)
+    source = base_model(directory) if directory else model
+    try:
+        return AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+    except OSError as error:
+        if directory is None:
+            return None
+        raise ValueError(f"{str(directory)!r} has no usable config.json: {error}") from error
+
+
+def _directory(model: str) -> Path | None:
+    """Where the model is on this machine, if it is a directory."""
+    kind, _, name = model.partition(":")
+    if kind == "toy":
+        return _toy_directory(name)
+    directory = Path(model)
+    if directory.is_dir():
+        check_directory(directory)
+        return directory
+    if model.startswith((".", "/", "~")) or not HUB_ID.fullmatch(model):
+        raise ValueError(f"{model!r} is neither a directory, nor toy:NAME, nor a hub id")
+    return None
+
+
+def _toy_directory(name: str) -> Path | None:
+    """Every agent in the cache keeps the recipe it was made by."""
+    if name not in toy_models.AGENTS:
+        known = ", ".join(toy_models.AGENTS)
+        raise ValueError(
+            f"there is no toy model {name!r}{nearest(name, toy_models.AGENTS)} (there are {known})"
+        )
+    recipe = json.loads(json.dumps(asdict(toy_models.AGENTS[name])))
+    for found in toy_models.cache_directory().glob("*/toy_model.json"):
+        if json.loads(found.read_text()) == recipe:
+            return found.parent
+    return None
+
+
+def _facts(network: Any, lora: LoraSettings | None) -> ModelFacts:
+    config = network.config.get_text_config()
+    heads = config.num_attention_heads
+    parameters = network.num_parameters()
+    hidden = config.hidden_size
+    head = getattr(config, "head_dim", None) or hidden // heads
+    context = getattr(config, "max_position_embeddings", None)
+    return ModelFacts(
+        parameters=parameters,
+        trained=_adapter_parameters(network, lora) if lora else parameters,
+        layers=config.num_hidden_layers,
+        hidden=hidden,
+        feed_forward=getattr(config, "intermediate_size", None) or 4 * hidden,
+        query=heads * head,
+        key_value=(getattr(config, "num_key_value_heads", None) or heads) * head,
+        vocabulary=config.vocab_size,
+        context=int(context) if context else None,
+    )
+
+
+def _adapter_parameters(network: Any, lora: LoraSettings) -> int:
+    """rank x (inputs + outputs) for every adapted layer."""
+    targets = lora.target_modules
+    total = 0
+    for name, module in network.named_modules():
+        if not isinstance(module, torch.nn.Linear | Conv1D) or module is network.get_output_embeddings():
+            continue
+        last = name.rsplit(".", 1)[-1]
+        if targets == "all-linear" or last in ((targets,) if isinstance(targets, str) else targets):
+            total += lora.rank * sum(module.weight.shape)
+    return total

@@ -1,0 +1,82 @@
+"""The page: one HTML file with its style, its script and its data inside; it loads nothing."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from hacrl.analysis.report.data import report_data
+from hacrl.runs.files import write_atomic
+
+SCRIPTS = (
+    "format.js",
+    "dom.js",
+    "chart.js",
+    "plots.js",
+    "learning.js",
+    "sharing.js",
+    "costs.js",
+    "browser.js",
+    "main.js",
+)
+"""Joined in this order into one script."""
+
+
+def write_report(run: Path, out: Path | None = None, baseline: Path | None = None) -> Path:
+    """Write a run's report, `report.html` in its directory unless told otherwise."""
+    path = out or run / "report.html"
+    write_atomic(path, render(report_data([run], baseline)).encode())
+    return path
+
+
+def render(data: Mapping[str, Any], *, live: bool = False) -> str:
+    """The whole page. A live one asks its server for new data; any other may not connect to anything."""
+    script, style = _script(), _asset("style.css")
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src '{_digest(script)}'",
+            f"style-src '{_digest(style)}'",
+            "img-src data:",
+            "connect-src 'self'" if live else "connect-src 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    parts = {
+        "policy": policy,
+        "style": style,
+        "script": script,
+        "live": "true" if live else "false",
+        "data": embedded(data),
+    }
+    page = _asset("page.html")
+    for name, part in parts.items():
+        page = page.replace(f"{{{{ {name} }}}}", part)
+    return page
+
+
+def embedded(data: Mapping[str, Any]) -> str:
+    """JSON that can stand inside a script element, whatever the texts in it contain."""
+    text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+@cache
+def _asset(name: str) -> str:
+    return (files("hacrl.analysis.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def _script() -> str:
+    return '"use strict";\n(() => {\n' + "\n".join(_asset(name) for name in SCRIPTS) + "\n})();\n"
+
+
+def _digest(text: str) -> str:
+    """As a content security policy names an inline element."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

@@ -1,0 +1,87 @@
+"""`hacrl watch`: the page of runs that are going on, served to this machine alone."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from contextlib import suppress
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from hacrl.analysis.report.data import report_data
+from hacrl.analysis.report.files import state_of
+from hacrl.analysis.report.page import embedded, render
+from hacrl.runs.files import StorageError
+
+LOOPBACK = "127.0.0.1"
+
+
+class LiveRuns:
+    """The data of the watched runs, put together again only when one of them has changed."""
+
+    def __init__(self, runs: Sequence[Path], baseline: Path | None = None) -> None:
+        self._runs = runs
+        self._baseline = baseline
+        self._lock = Lock()
+        self._tag = ""
+        self._data = report_data(runs, baseline)
+
+    def now(self) -> tuple[str, dict[str, Any]]:
+        """The data and a tag that changes with it; while a run cannot be read, what was read before."""
+        with self._lock:
+            states = "/".join(state_of(run) for run in self._runs)
+            tag = f'"{hashlib.sha256(states.encode()).hexdigest()[:24]}"'
+            if tag != self._tag:
+                with suppress(ValueError, OSError, StorageError):  # a file is being replaced: next time
+                    self._data = report_data(self._runs, self._baseline)
+                    self._tag = tag
+            return self._tag, self._data
+
+
+def make_server(runs: LiveRuns, port: int = 0) -> ThreadingHTTPServer:
+    """A server on the loopback interface; port 0 takes a free one. Two addresses, GET only, no files."""
+
+    class Handler(BaseHTTPRequestHandler):
+        server_version = "hacrl"
+        sys_version = ""
+
+        def do_GET(self) -> None:  # the name is the standard library's
+            if self.headers.get("Host") not in hosts:  # another site's name that points here
+                self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"This page is for this machine alone.\n")
+            elif self.path == "/":
+                self._answer(HTTPStatus.OK, "text/html", render(runs.now()[1], live=True).encode())
+            elif self.path == "/data.json":
+                self._data()
+            else:
+                self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"There is only the page /.\n")
+
+        def _data(self) -> None:
+            tag, data = runs.now()
+            if self.headers.get("If-None-Match") == tag:
+                self._answer(HTTPStatus.NOT_MODIFIED, "application/json", b"", tag)
+            else:
+                self._answer(HTTPStatus.OK, "application/json", embedded(data).encode(), tag)
+
+        def _answer(self, status: HTTPStatus, kind: str, body: bytes, tag: str | None = None) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("Cache-Control", "no-store")
+            self.send_header("X-Content-Type-Options", "nosniff")
+            self.send_header("X-Frame-Options", "DENY")
+            self.send_header("Cross-Origin-Resource-Policy", "same-origin")
+            if tag:
+                self.send_header("ETag", tag)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Say nothing about requests."""
+
+    server = ThreadingHTTPServer((LOOPBACK, port), Handler)
+    server.daemon_threads = True
+    hosts = {f"{name}:{server.server_port}" for name in (LOOPBACK, "localhost")}
+    return server

@@ -1,0 +1,161 @@
+"""Steps of tiny random agents on this machine, in seconds of CPU: what the formulas are held against."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from hacrl.agents.agent import Agent
+from hacrl.huggingface import no_progress_bar
+from hacrl.analysis.doctor.models import ModelFacts, look_at
+from hacrl.bench.peer.workload import Size, Workload, make_model, make_prompts, make_tokenizer, reward
+from hacrl.recipe import Recipe, parse_recipe
+from hacrl.tasks import Task
+from hacrl.training.step import train_step
+from hacrl.training.team import Team, build_team
+
+PHASES = ("sample", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A step to measure: agents of these sizes, answers of full length."""
+
+    sizes: tuple[Size, ...]
+    prompts: int
+    samples: int
+    max_new: int
+
+    def __str__(self) -> str:
+        shapes = " + ".join(f"{size.layers}x{size.hidden}" for size in self.sizes)
+        return f"{shapes}, vocabulary {self.sizes[0].vocab}, {self.prompts}x{self.samples}x{self.max_new}"
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A case's step: median seconds of CPU."""
+
+    case: Case
+    recipe: Recipe
+    facts: dict[str, ModelFacts]
+    prompt_tokens: float
+    phases: dict[str, dict[str, float]]
+    """By agent, then by phase."""
+    step: float
+
+    @property
+    def rest(self) -> float:
+        """The loop: verification, exchange, training rows."""
+        return self.step - sum(sum(seconds.values()) for seconds in self.phases.values())
+
+
+def measure(cases: Sequence[Case], rounds: int, progress: Callable[[str], None]) -> list[Measured]:
+    """Every case once per round, so that a slow minute of the machine meets all of them."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as closing:
+        teams = []
+        for number, case in enumerate(cases):
+            teams.append(_Team(case, Path(folder) / str(number)))
+            closing.callback(teams[-1].team.close)
+        for step in range(1, rounds + 2):
+            progress(f"round {step - 1} of {rounds}, {len(cases)} workloads")
+            for team in teams:
+                team.step(step, warming_up=step == 1)
+        return [team.measured() for team in teams]
+
+
+class _Team:
+    """The agents of one case, and the times of their steps."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        works = [
+            Workload(size, "qwen3", 0.0, case.max_new, seed=seed) for seed, size in enumerate(case.sizes)
+        ]
+        works = [replace(work, prompts=case.prompts, samples=case.samples) for work in works]
+        self._case, prompts = case, make_prompts(works[0])
+        self._prompt_tokens = statistics.mean(len(str(prompt.text).split()) for prompt in prompts)
+        models = [_save_agent(folder / f"agent-{work.seed}", work) for work in works]
+        self.recipe = _recipe(case, models)
+        self._facts = {path.name: facts for path in models if (facts := look_at(str(path), None))}
+        task = Task("words", prompts, prompts[:1], "exact")
+        self.team: Team = build_team(self.recipe, task=task, reward_funcs=[_rewards])
+        self._watches = {member.name: _Stopwatch(member.policy) for member in self.team.members}
+        self.team.members = tuple(
+            replace(member, policy=cast(Agent, self._watches[member.name])) for member in self.team.members
+        )
+        self._steps: list[float] = []
+
+    def step(self, step: int, warming_up: bool) -> None:
+        begun = time.process_time()
+        train_step(self.team, step)
+        self._steps.append(time.process_time() - begun)
+        if warming_up:
+            self._steps.clear()
+        for watch in self._watches.values():
+            watch.end_step(warming_up)
+
+    def measured(self) -> Measured:
+        phases = {name: watch.medians() for name, watch in self._watches.items()}
+        step = statistics.median(self._steps)
+        return Measured(self._case, self.recipe, self._facts, self._prompt_tokens, phases, step)
+
+
+class _Stopwatch:
+    """An agent whose sampling and updates are timed."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._now = dict.fromkeys(PHASES, 0.0)
+        self._steps: list[dict[str, float]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._agent, name)
+        return partial(self._timed, name, found) if name in PHASES else found
+
+    def _timed(self, phase: str, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        begun = time.process_time()
+        result = call(*arguments, **options)
+        self._now[phase] += time.process_time() - begun
+        return result
+
+    def end_step(self, forget: bool) -> None:
+        if not forget:
+            self._steps.append(self._now)
+        self._now = dict.fromkeys(PHASES, 0.0)
+
+    def medians(self) -> dict[str, float]:
+        return {phase: statistics.median(step[phase] for step in self._steps) for phase in PHASES}
+
+
+def _recipe(case: Case, models: Sequence[Path]) -> Recipe:
+    return parse_recipe(
+        {
+            "agents": [{"name": path.name, "model": str(path), "device": "cpu"} for path in models],
+            "task": "words",
+            "method": {"name": "hacpo", "delta": 0.8},
+            "prompts_per_step": case.prompts,
+            "samples_per_prompt": case.samples,
+            "sampling": {"max_new_tokens": case.max_new},
+            "optimiser": {"learning_rate": 1e-5, "kl": 0.0},
+        }
+    )
+
+
+def _save_agent(directory: Path, work: Workload) -> Path:
+    with no_progress_bar():
+        make_model(work).save_pretrained(directory)
+    make_tokenizer(work.size).save_pretrained(directory)
+    return directory
+
+
+def _rewards(completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float]:
+    return [reward(ids) for ids in completion_ids]

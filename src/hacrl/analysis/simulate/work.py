@@ -1,0 +1,118 @@
+"""How much has to be computed and moved in one agent's step; `docs/simulate.md` explains each formula.
+
+Everything is counted for one of the agent's ranks, the slowest: all ranks do their shares at the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from hacrl.analysis.doctor.memory import kept_per_layer
+from hacrl.analysis.doctor.models import ModelFacts
+
+LOGITS_TOUCHED = 8
+"""How often sampling a token goes over its logits: log-softmax, probabilities, their sums, the search."""
+ACTIVATIONS_TOUCHED = 3
+"""How often an update goes over an activation: written, read again, its gradient."""
+ADAM_BYTES = 28
+"""Moved per trained weight and update: gradient, moments and weight are read, the last three written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One agent's step."""
+
+    prompts: int
+    prompt_tokens: float
+    """Mean length."""
+    responses: int
+    """Drawn."""
+    response_tokens: float
+    """Mean length."""
+    longest_response: float
+    taught_tokens: float
+    """Response tokens it trains on, the peers' included."""
+    own_share: float
+    """Of the taught tokens."""
+    sources: int
+    """Itself and the peers it hears: each source's responses come with all prompts again."""
+    updates: int
+    rows_at_once: int
+    tokens_per_micro_batch: int
+    kl: bool = False
+    checkpointing: bool = False
+    ranks: int = 1
+    width: int = 4
+    """Bytes of a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Arithmetic, memory traffic, and how often a layer is started."""
+
+    flops: float
+    bytes: float
+    passes: float
+
+
+def sampling(facts: ModelFacts, load: Workload) -> Work:
+    """Every prompt once, then one token per row and pass, with all weights and the rows' keys and values."""
+    prompts, rows = load.prompts / load.ranks, load.responses / load.ranks
+    fed, drawn = prompts * load.prompt_tokens, rows * load.response_tokens
+    seen = load.prompt_tokens + load.response_tokens / 2
+    passes = math.ceil(rows / load.rows_at_once) * (load.longest_response + 1)
+    flops = 2 * body(facts) * (fed + drawn) + 2 * head(facts) * drawn
+    flops += attention_flops(facts, fed, load.prompt_tokens / 2) + attention_flops(facts, drawn, seen)
+    moved = passes * load.width * (body(facts) + head(facts))
+    moved += drawn * seen * 2 * facts.layers * facts.key_value * load.width
+    moved += drawn * LOGITS_TOUCHED * 4 * facts.vocabulary
+    return Work(flops, moved, passes * facts.layers)
+
+
+def updating(facts: ModelFacts, load: Workload) -> Work:
+    """Forward and backward over all taught responses and their prompts, then AdamW."""
+    taught, fed = load.taught_tokens / load.ranks, _prompt_tokens_fed(load)
+    forward = 2 * body(facts) * (fed + taught) + 2 * head(facts) * taught
+    forward += attention_flops(facts, fed, load.prompt_tokens / 2)
+    forward += attention_flops(facts, taught, load.prompt_tokens + load.response_tokens / 2)
+    forwards = 3 + load.checkpointing + load.kl * load.own_share
+    moved = ACTIVATIONS_TOUCHED * (fed + taught) * facts.layers * kept_per_layer(facts) * load.width
+    moved += ACTIVATIONS_TOUCHED * taught * 8 * facts.vocabulary
+    moved += load.updates * ADAM_BYTES * facts.trained / load.ranks
+    moved += forwards * micro_batches(load) * load.width * facts.parameters
+    return Work(forwards * forward, moved, forwards * facts.layers * micro_batches(load))
+
+
+def micro_batches(load: Workload) -> int:
+    """Of all updates together, at least one each."""
+    tokens = load.taught_tokens / load.ranks + _prompt_tokens_fed(load)
+    return load.updates * math.ceil(tokens / load.updates / load.tokens_per_micro_batch)
+
+
+def _prompt_tokens_fed(load: Workload) -> float:
+    """A process alone computes each prompt once for all its responses, a sharded agent once for each."""
+    if load.ranks == 1:
+        return load.sources * load.prompts * load.prompt_tokens
+    return taught_responses(load) * load.prompt_tokens / load.ranks
+
+
+def taught_responses(load: Workload) -> float:
+    """Responses it trains on, the peers' included."""
+    return load.taught_tokens / load.response_tokens
+
+
+def body(facts: ModelFacts) -> int:
+    """Weights of the layers' matrices: each is multiplied and added once per token."""
+    attention = facts.hidden * 2 * (facts.query + facts.key_value)
+    return facts.layers * (attention + 3 * facts.hidden * facts.feed_forward)
+
+
+def head(facts: ModelFacts) -> int:
+    """Weights of the head, which only tokens with a log-prob go through."""
+    return facts.hidden * facts.vocabulary
+
+
+def attention_flops(facts: ModelFacts, tokens: float, seen: float) -> float:
+    """Of queries with the keys of so many earlier tokens on average, and of the result with their values."""
+    return 4 * facts.query * facts.layers * tokens * seen

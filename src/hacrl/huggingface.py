@@ -1,0 +1,43 @@
+"""Switches of Hugging Face's libraries: no progress bars, no downloads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import huggingface_hub.constants
+
+KEEP_OFFLINE_FLAG = ("huggingface_hub.constants", "datasets.config")
+"""Modules with a copy of the flag; the second takes it from the first when it is imported."""
+
+
+@contextmanager
+def no_progress_bar() -> Iterator[None]:
+    """Without transformers' own progress bars, which would garble ours; downloads keep theirs."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Read the local cache only, at once, instead of trying to connect for half a minute."""
+    before = huggingface_hub.constants.HF_HUB_OFFLINE
+    _set_offline(True)
+    try:
+        yield
+    finally:
+        _set_offline(before)
+
+
+def _set_offline(value: bool) -> None:
+    for name in KEEP_OFFLINE_FLAG:
+        if name in sys.modules:
+            sys.modules[name].HF_HUB_OFFLINE = value  # type: ignore[attr-defined]

@@ -1,0 +1,60 @@
+"""The recipe of a run: typed, unknown keys refused with the nearest valid name, defaults as in the paper."""
+
+from hacrl.recipe.differences import recipe_differences
+from hacrl.recipe.method import (
+    GrpoSettings,
+    GspoSettings,
+    HacpoSettings,
+    make_method,
+)
+from hacrl.recipe.method_section import MethodSettings
+from hacrl.recipe.overrides import load_recipe, parse_recipe
+from hacrl.recipe.problems import RecipeError
+from hacrl.recipe.recipe import Recipe
+from hacrl.recipe.settings import (
+    AgentSettings,
+    AuditSettings,
+    CapabilitySettings,
+    CheckpointSettings,
+    EvaluationSettings,
+    ExchangeSettings,
+    LoggingSettings,
+    LoraSettings,
+    OptimiserSettings,
+    ResourcesSettings,
+    RewardFunctionSettings,
+    RewardSettings,
+    RuntimeSettings,
+    SamplingSettings,
+    TaskSettings,
+    UpdatesSettings,
+)
+
+__all__ = [
+    "AgentSettings",
+    "AuditSettings",
+    "CapabilitySettings",
+    "CheckpointSettings",
+    "EvaluationSettings",
+    "ExchangeSettings",
+    "GrpoSettings",
+    "GspoSettings",
+    "HacpoSettings",
+    "LoggingSettings",
+    "LoraSettings",
+    "MethodSettings",
+    "OptimiserSettings",
+    "Recipe",
+    "RecipeError",
+    "ResourcesSettings",
+    "RewardFunctionSettings",
+    "RewardSettings",
+    "RuntimeSettings",
+    "SamplingSettings",
+    "TaskSettings",
+    "UpdatesSettings",
+    "load_recipe",
+    "make_method",
+    "parse_recipe",
+    "recipe_differences",
+]

@@ -1,0 +1,58 @@
+"""Every key a recipe can have, read off the model: for suggestions and for `docs/recipe.md`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic.fields import FieldInfo
+
+from hacrl.recipe.recipe import Recipe
+from hacrl.recipe.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a recipe."""
+
+    path: str
+    """Dotted; `agents.N.name` stands for any agent's."""
+    field: FieldInfo
+
+
+def all_keys(section: type[Settings] = Recipe, prefix: str = "") -> Iterator[Key]:
+    """All keys in the order of the model, each section's own keys after the section."""
+    for name, field in section.model_fields.items():
+        path = f"{prefix}{name}"
+        yield Key(path, field)
+        item = ".N" if "tuple" in str(field.annotation) else ""
+        for inner in sections_in(field.annotation):
+            yield from all_keys(inner, f"{path}{item}.")
+
+
+def sections_in(annotation: Any) -> list[type[Settings]]:
+    """The sections in a type, however deep: in lists, unions and annotations."""
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return [annotation]
+    return [section for part in get_args(annotation) for section in sections_in(part)]
+
+
+def known_keys(location: Sequence[int | str]) -> list[str]:
+    """The keys of the section at a location as pydantic reports it."""
+    sections: list[type[Settings]] = [Recipe]
+    for part in location:
+        if isinstance(part, int):
+            continue
+        if is_tag(part):
+            sections = [section for section in sections if part == f"<{section.__name__}>"]
+        else:
+            fields = [section.model_fields[part] for section in sections if part in section.model_fields]
+            sections = [section for field in fields for section in sections_in(field.annotation)]
+    return [name for section in sections for name in section.model_fields]
+
+
+def is_tag(part: int | str) -> bool:
+    """Whether a part of a location names a choice within a union rather than a key."""
+    return isinstance(part, str) and re.fullmatch(r"<(text|list|[A-Z]\w*Settings)>", part) is not None

@@ -1,0 +1,82 @@
+"""Settings from the command line: `optimiser.learning_rate=3e-4`, `agents.small.device=cpu`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hacrl.recipe.problems import Problem, RecipeError, nearest, shown
+from hacrl.recipe.reading import parse_yaml, read_mapping
+from hacrl.recipe.recipe import Recipe
+from hacrl.recipe.settings import named
+from hacrl.recipe.validation import validated
+
+MAY_BE_A_NAME = ("method", "task", "runtime")
+
+
+def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
+    """The recipe in a YAML file with `key=value` overrides, or a `RecipeError` that lists every mistake."""
+    return parse_recipe(read_mapping(Path(path)), overrides, where=str(path))
+
+
+def parse_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), where: str = "recipe") -> Recipe:
+    """The recipe in plain values, as `load_recipe`; `where` is what error messages call it."""
+    problems, keys = [], []
+    for override in overrides:
+        try:
+            parts, value = _parsed(override, values)
+            values = _with(values, parts, value)
+        except ValueError as error:
+            problems.append(Problem("", f"{override!r} on the command line: {error}"))
+        else:
+            keys.append(".".join(parts))
+    if problems:
+        raise RecipeError(where, problems)
+    return validated(values, where, keys)
+
+
+def _parsed(override: str, values: Mapping[str, Any]) -> tuple[list[str], Any]:
+    """The parts of the key, an agent's name replaced by its number, and the value."""
+    key, equals, text = override.partition("=")
+    key = key.strip()
+    if not equals or not all(key.split(".")):
+        raise ValueError("expected key=value, the key in dotted form like optimiser.learning_rate")
+    return _with_agent_number(key, values.get("agents")).split("."), parse_yaml(text)
+
+
+def _with_agent_number(key: str, agents: object) -> str:
+    """`agents.small.model` -> `agents.0.model`. Names may contain dots: the longest that fits counts."""
+    section, _, rest = key.partition(".")
+    if section != "agents" or not rest or not isinstance(agents, list):
+        return key
+    names = [str(agent.get("name")) if isinstance(agent, Mapping) else "" for agent in agents]
+    fitting = [name for name in names if name and f"{rest}.".startswith(f"{name}.")]
+    if fitting:
+        name = max(fitting, key=len)
+        return f"agents.{names.index(name)}{rest[len(name) :]}"
+    first = rest.split(".")[0]
+    if not first.isdecimal():
+        raise ValueError(
+            f"no agent is called {first!r}{nearest(first, names)} (there are {', '.join(names)})"
+        )
+    return key
+
+
+def _with(value: Any, parts: Sequence[str], new: Any, path: str = "") -> Any:
+    """A copy of nested mappings and lists with one entry replaced; missing mappings are made."""
+    if not parts:
+        return new
+    head, *rest = parts
+    inner = f"{path}.{head}" if path else head
+    if path in MAY_BE_A_NAME:
+        value = named(value)
+    if isinstance(value, list):
+        if not head.isdecimal() or int(head) >= len(value):
+            raise ValueError(f"{path} has the entries 0 to {len(value) - 1}, but no {head!r}")
+        index = int(head)
+        return [*value[:index], _with(value[index], rest, new, inner), *value[index + 1 :]]
+    if value is not None and not isinstance(value, Mapping):
+        raise ValueError(f"{path} is {shown(value)}, which has no keys")
+    below = value or {}
+    return {**below, head: _with(below.get(head), rest, new, inner)}

@@ -1,0 +1,311 @@
+"""A recipe: everything that decides what a training run does."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from hacrl.recipe.method import HacpoSettings, MethodChoice
+from hacrl.recipe.problems import Contradiction, Problem, nearest
+from hacrl.recipe.settings import (
+    AgentSettings,
+    AuditSettings,
+    CapabilitySettings,
+    CheckpointSettings,
+    Count,
+    EvaluationSettings,
+    ExchangeSettings,
+    LoggingSettings,
+    OptimiserSettings,
+    RewardSettings,
+    RuntimeChoice,
+    RuntimeSettings,
+    SamplingSettings,
+    Settings,
+    TaskChoice,
+    UpdatesSettings,
+    not_empty,
+)
+
+ALL_AT_ONCE = {
+    "xgrpo": "compares own responses with all peers' rewards",
+    "sgt": "has peers' responses in the same updates as own ones",
+    "luffy": "has peers' responses in the same updates as own ones",
+    "graft": "puts peers' responses in the place of own ones",
+    "swarm": "draws among all peers' responses",
+    "opd": "lets the strongest agent judge, as it was before the step",
+}
+"""Methods whose peers cannot be late, and why. All others train on peers' responses in updates of their own,
+which may be made in a later step."""
+
+
+class Recipe(Settings):
+    """A training run. `resolved()` is what `config.json` holds; `Recipe.model_validate` reads it back."""
+
+    agents: Annotated[tuple[AgentSettings, ...], Field(strict=False), AfterValidator(not_empty)]
+    """The agents, one or more."""
+    task: TaskChoice
+    """What is trained on: a name, or a mapping of `name` and the task's own settings."""
+    method: MethodChoice = HacpoSettings()
+    """A method's name, `hacpo-no_MECHANISM`, or a mapping with `name` and the method's own settings."""
+    steps: Count = 58
+    """Training steps."""
+    prompts_per_step: Count = 128
+    """Prompts drawn in each step."""
+    samples_per_prompt: Count = 8
+    """Responses every agent draws for each prompt."""
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """The same seed gives the same run."""
+    sampling: SamplingSettings = SamplingSettings()
+    """How responses are drawn."""
+    updates: UpdatesSettings = UpdatesSettings()
+    """How a step's responses become optimiser updates."""
+    optimiser: OptimiserSettings = OptimiserSettings()
+    """AdamW, its schedule, the KL term."""
+    capability: CapabilitySettings = CapabilitySettings()
+    """The estimate of how good each agent is."""
+    exchange: ExchangeSettings = ExchangeSettings()
+    """Who learns from whom."""
+    reward: RewardSettings = RewardSettings()
+    """How responses are scored."""
+    evaluation: EvaluationSettings = EvaluationSettings()
+    """Each agent alone on test prompts."""
+    checkpoint: CheckpointSettings = CheckpointSettings()
+    """What a run can be resumed from."""
+    logging: LoggingSettings = LoggingSettings()
+    """Where metrics go."""
+    audit: AuditSettings = AuditSettings()
+    """Measures of the theory while training."""
+    runtime: RuntimeChoice = RuntimeSettings()
+    """Where the agents live: `local`, `ray`, or a mapping with `name` and settings."""
+
+    @model_validator(mode="after")
+    def _refuse_contradictions(self) -> Self:
+        problems = tuple(_contradictions(self))
+        if problems:
+            raise Contradiction(problems)
+        return self
+
+    def resolved(self) -> dict[str, Any]:
+        """Plain JSON values with every default filled in."""
+        return self.model_dump(mode="json")
+
+    def agent(self, name: str) -> AgentSettings:
+        """The agent of that name."""
+        return next(agent for agent in self.agents if agent.name == name)
+
+    def topology(self) -> Mapping[str, tuple[str, ...]]:
+        """Learner -> the peers it hears; nobody when the method does not share."""
+        from hacrl.sharing.topology import make_topology
+
+        names = [agent.name for agent in self.agents]
+        chosen = self.exchange.topology
+        if not self.method.shares:
+            return make_topology("nobody", names)
+        if isinstance(chosen, str):
+            return make_topology(chosen, names, hub=self.exchange.hub)
+        return make_topology("pairs", names, pairs=chosen)
+
+    def samples_of(self, name: str) -> int:
+        """Responses the agent draws for each prompt, the method's factor included."""
+        own = self.agent(name).samples_per_prompt or self.samples_per_prompt
+        return own * self.rollout_factor
+
+    def learning_rate_of(self, name: str) -> float:
+        """The agent's own learning rate, or everybody's."""
+        return self.agent(name).learning_rate or self.optimiser.learning_rate
+
+    def updates_per_step(self, name: str) -> int:
+        """Optimiser updates of the agent in one step, at most."""
+        peers = len(self.topology()[name])
+        return self.method.updates(self.updates.mini_batches, len(self.agents), peers)
+
+    @property
+    def rollout_factor(self) -> int:
+        """How many times `samples_per_prompt` the method draws."""
+        return self.method.rollout_factor(len(self.agents))
+
+    @property
+    def asynchronous(self) -> bool:
+        """Whether agents go on without waiting for each other; in one process they take turns anyway."""
+        return self.exchange.asynchronous is not None and self.runtime.name == "ray"
+
+
+def _contradictions(recipe: Recipe) -> Iterator[Problem]:
+    """Settings that are possible each alone but not together."""
+    exchange_problems = [*_same_names(recipe), *_exchange(recipe)]
+    yield from exchange_problems
+    mini_batches = recipe.updates.mini_batches * recipe.rollout_factor
+    if mini_batches > recipe.prompts_per_step:
+        yield Problem(
+            "updates.mini_batches",
+            f"{mini_batches} mini-batches cannot be made of {recipe.prompts_per_step} prompts_per_step: "
+            "the responses to one prompt stay together",
+        )
+    if recipe.reward.verifier is not None and recipe.reward.functions:
+        yield Problem("reward.verifier", "reward.functions take its place: set only one of the two")
+    if not exchange_problems:
+        yield from _warmup(recipe)
+    yield from _runtime(recipe)
+    yield from _engines(recipe)
+    yield from _asynchronous(recipe)
+
+
+def _asynchronous(recipe: Recipe) -> Iterator[Problem]:
+    """Not every method can hear of peers later, and what it hears needs an update of its own."""
+    if recipe.exchange.asynchronous is None:
+        return
+    method = recipe.method.name
+    if method in ALL_AT_ONCE:
+        yield Problem(
+            "exchange.asynchronous",
+            f"method {method} {ALL_AT_ONCE[method]}: its peers cannot be late; use commons, hacpo, naive, "
+            "ftis, sft_strongest or a method that shares nothing",
+        )
+    if method == "commons" and recipe.updates.mini_batches < 2 and len(recipe.agents) > 1:
+        yield Problem(
+            "updates.mini_batches",
+            "expected at least 2 with method commons and exchange.asynchronous, got 1: what is imitated "
+            "comes in parts, and each needs an update",
+        )
+    if recipe.checkpoint.every == 1:
+        yield Problem(
+            "checkpoint.every",
+            "expected more than 1 with exchange.asynchronous, got 1: agents meet at every checkpoint, and "
+            "would still wait for each other in every step",
+        )
+
+
+def _runtime(recipe: Recipe) -> Iterator[Problem]:
+    """Ray hides the GPUs from a process that asked for none."""
+    if recipe.runtime.share_devices:
+        yield from _sharing(recipe)
+    if recipe.runtime.name != "ray":
+        return
+    for position, agent in enumerate(recipe.agents):
+        key = f"agents.{position}.resources"
+        if agent.device.startswith("cuda") and not agent.resources.gpus:
+            yield Problem(f"{key}.gpus", f"expected more than 0 for {agent.device}, got 0")
+        if agent.resources.ranks > 1 and agent.resources.gpus not in (0, 1):
+            yield Problem(
+                f"{key}.gpus", f"expected 0 or 1 for each of several ranks, got {agent.resources.gpus:g}"
+            )
+        if agent.resources.ranks % agent.resources.nodes:
+            ranks, nodes = agent.resources.ranks, agent.resources.nodes
+            yield Problem(f"{key}.nodes", f"{ranks} ranks cannot be spread evenly over {nodes} machines")
+        if agent.resources.nodes > 1 and recipe.runtime.address is None:
+            yield Problem(
+                f"{key}.nodes", "a cluster that is started here has 1 machine: set runtime.address, or 1"
+            )
+
+
+def _sharing(recipe: Recipe) -> Iterator[Problem]:
+    """Who works in turns has the same devices as the others, and can leave them: vLLM's weights cannot."""
+    if recipe.asynchronous:
+        yield Problem(
+            "exchange.asynchronous",
+            "expected null with runtime.share_devices: agents work one after the other",
+        )
+    first = recipe.agents[0].resources.gpus
+    for position, agent in enumerate(recipe.agents):
+        key, resources = f"agents.{position}", agent.resources
+        if agent.engine is not None:
+            yield Problem(f"{key}.engine", "expected builtin with runtime.share_devices, got vllm")
+        if recipe.runtime.name != "ray":
+            continue
+        if resources.nodes > 1:
+            yield Problem(
+                f"{key}.resources.nodes", f"expected 1 with runtime.share_devices, got {resources.nodes}"
+            )
+        if resources.gpus != first:
+            yield Problem(
+                f"{key}.resources.gpus",
+                f"expected {first:g} with runtime.share_devices, as the first agent has, "
+                f"got {resources.gpus:g}",
+            )
+
+
+def _engines(recipe: Recipe) -> Iterator[Problem]:
+    """vLLM works on the first GPU that its process sees, with whole weights, once per process."""
+    with_vllm = [position for position, agent in enumerate(recipe.agents) if agent.engine is not None]
+    for position in with_vllm[1:] if recipe.runtime.name == "local" else ():
+        yield Problem(
+            f"agents.{position}.engine",
+            "expected builtin for all agents but one with runtime: local, got another vllm: it cannot run "
+            "twice in one process; with runtime: ray every agent has its own",
+        )
+    for position, agent in enumerate(recipe.agents):
+        if agent.engine is not None and agent.resources.ranks > 1:
+            yield Problem(
+                f"agents.{position}.resources.ranks",
+                f"expected 1 with engine: vllm, got {agent.resources.ranks}: it needs whole weights",
+            )
+        if agent.engine is not None and re.fullmatch(r"cuda:0*[1-9]\d*", agent.device):
+            yield Problem(
+                f"agents.{position}.device",
+                f"expected auto, cpu, cuda or cuda:0 with engine: vllm, got {agent.device!r}: with runtime: "
+                "ray every agent sees only its own GPUs",
+            )
+
+
+def _same_names(recipe: Recipe) -> Iterator[Problem]:
+    """Names become directories, and some file systems do not tell upper from lower case."""
+    names = [agent.name.lower() for agent in recipe.agents]
+    for position, agent in enumerate(recipe.agents):
+        if names[position] in names[:position]:
+            yield Problem(
+                f"agents.{position}.name",
+                f"expected a name of its own, got {agent.name!r} (upper and lower case are the same)",
+            )
+
+
+def _exchange(recipe: Recipe) -> Iterator[Problem]:
+    names = [agent.name for agent in recipe.agents]
+    topology, hub = recipe.exchange.topology, recipe.exchange.hub
+    if topology not in ("everybody", "nobody") and not recipe.method.shares:
+        yield Problem(
+            "exchange.topology",
+            f"expected everybody or nobody with method {recipe.method.name}, which shares nothing, "
+            f"got {topology!r}",
+        )
+    if topology == "star" and hub is None:
+        yield Problem("exchange.hub", f"missing: a star needs one of the agents {names} in its middle")
+    if topology != "star" and hub is not None:
+        yield Problem("exchange.hub", f"only a star has a hub, but exchange.topology is {topology!r}")
+    elif hub is not None and hub not in names:
+        yield Problem("exchange.hub", f"expected one of the agents {names}, got {hub!r}{nearest(hub, names)}")
+    if not isinstance(topology, str):
+        yield from _pairs(topology, names)
+    for key in ("shuffled", "inverted"):
+        for name in getattr(recipe.exchange, key):
+            if name not in names:
+                yield Problem(
+                    f"exchange.{key}",
+                    f"expected some of the agents {names}, got {name!r}{nearest(name, names)}",
+                )
+
+
+def _pairs(pairs: tuple[tuple[str, str], ...], names: list[str]) -> Iterator[Problem]:
+    for row, pair in enumerate(pairs):
+        key = f"exchange.topology.{row}"
+        for name in dict.fromkeys(pair):
+            if name not in names:
+                yield Problem(key, f"expected two of the agents {names}, got {name!r}{nearest(name, names)}")
+        if pair[0] == pair[1]:
+            yield Problem(key, f"expected two different agents, got {pair[0]!r} twice")
+        if pair in pairs[:row]:
+            yield Problem(key, f"the pair {list(pair)} is listed twice")
+
+
+def _warmup(recipe: Recipe) -> Iterator[Problem]:
+    warmup = recipe.optimiser.warmup_updates
+    if not warmup:
+        return
+    fewest = min(recipe.updates_per_step(agent.name) for agent in recipe.agents) * recipe.steps
+    if warmup >= fewest:
+        yield Problem(
+            "optimiser.warmup_updates", f"expected fewer than the run's {fewest} updates, got {warmup}"
+        )

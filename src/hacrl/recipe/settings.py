@@ -1,0 +1,348 @@
+"""The sections of a recipe: typed, frozen, unknown keys refused. The defaults are the paper's.
+
+The text below a key is its description in `docs/recipe.md`. Nothing here imports torch or a model.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+)
+
+
+class Settings(BaseModel):
+    """A mapping of settings."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        protected_namespaces=(),
+    )
+
+
+def all_different(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuse a list that has an entry twice."""
+    for position, item in enumerate(items):
+        if item in items[:position]:
+            raise ValueError(f"expected different entries, but {item!r} is listed twice")
+    return items
+
+
+def not_empty(items: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuse an empty list. (pydantic's `min_length` also complains when entries are wrong.)"""
+    if not items:
+        raise ValueError("expected at least one entry")
+    return items
+
+
+def named(value: object) -> object:
+    """A bare name stands for a mapping with that name and every other key at its default."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def _text_or_list(value: object) -> str | None:
+    if isinstance(value, str):
+        return "<text>"
+    return "<list>" if isinstance(value, list | tuple) else None
+
+
+Count = Annotated[int, Field(ge=1)]
+Above0 = Annotated[float, Field(gt=0)]
+AtLeast0 = Annotated[float, Field(ge=0)]
+Below1 = Annotated[float, Field(ge=0, lt=1)]
+Text = Annotated[str, Field(min_length=1)]
+AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+"""Becomes the name of a directory and part of the names of metrics."""
+
+
+class LoraSettings(Settings):
+    """Train low-rank adapters instead of all weights (pip install 'hacrl[lora]')."""
+
+    rank: Count = 16
+    """Rank of the adapters."""
+    alpha: Above0 = 32.0
+    """Scale of the adapters; they are multiplied by alpha / rank."""
+    target_modules: Annotated[
+        Annotated[Text, Tag("<text>")]
+        | Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(not_empty), Tag("<list>")],
+        Discriminator(
+            _text_or_list, "text_or_list", 'Input should be "all-linear" or a list of module names'
+        ),
+    ] = "all-linear"
+    """`all-linear` (every linear layer but the head), or a list of module names."""
+
+
+class ResourcesSettings(Settings):
+    """What one agent gets; `runtime: ray` only."""
+
+    cpus: Above0 = 1.0
+    """CPUs of each of its processes, also the number of threads that computes with."""
+    gpus: AtLeast0 = 0.0
+    """GPUs of each of its processes; a fraction lets agents of one process share one."""
+    ranks: Count = 1
+    """Its processes: more than one share the work, and hold a part of the weights each (FSDP2)."""
+    nodes: Count = 1
+    """Machines that the processes are spread over evenly."""
+
+
+class VllmSettings(Settings):
+    """An agent's responses are drawn by vLLM (pip install 'hacrl[vllm]')."""
+
+    name: Literal["vllm"] = "vllm"
+    """`vllm`."""
+    cache_gigabytes: Above0 = 4.0
+    """Size of vLLM's key-value cache; it takes the model's weights a second time besides."""
+    max_logprob_difference: AtLeast0 = 1e-3
+    """Responses with a token whose log-probs differ by more get the trained model's, and are counted."""
+    correction: Literal["none", "truncated"] = "none"
+    """`truncated`: such responses count min(trained model / vLLM, cap) in own updates, in probabilities."""
+    correction_cap: Annotated[float, Field(ge=1)] = 2.0
+    """The most one of them can count."""
+
+
+def _engine(value: object) -> object:
+    return None if value == "builtin" else named(value)
+
+
+EngineChoice = Annotated[VllmSettings | None, BeforeValidator(_engine)]
+
+
+class AgentSettings(Settings):
+    """One agent."""
+
+    name: AgentName
+    """The agent's own name: letters, digits, `.`, `_` and `-`, at most 64."""
+    model: Text
+    """`toy:NAME`, a directory that `save_pretrained` wrote, or a hub id."""
+    lora: LoraSettings | None = None
+    """Train adapters instead of all weights; null trains all weights."""
+    learning_rate: Above0 | None = None
+    """This agent's own learning rate; null takes `optimiser.learning_rate`."""
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")] = "auto"
+    """`cpu`, `cuda`, `cuda:0`, or `auto`: a GPU if there is one."""
+    samples_per_prompt: Count | None = None
+    """This agent's own number of responses per prompt; null takes the top-level `samples_per_prompt`."""
+    engine: EngineChoice = None
+    """What draws its responses: `builtin` (null), `vllm`, or a mapping with `name: vllm` and settings."""
+    resources: ResourcesSettings = ResourcesSettings()
+    """What the agent gets with `runtime: ray`."""
+
+
+class TaskSettings(Settings):
+    """A task: its name and the settings `hacrl.tasks.load` takes for it."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, JsonValue]
+
+    name: Text
+    """Name of a built-in task, or a data set's file, directory or hub id."""
+
+    @property
+    def settings(self) -> dict[str, JsonValue]:
+        """Everything but the name."""
+        return dict(self.__pydantic_extra__)
+
+
+TaskChoice = Annotated[TaskSettings, BeforeValidator(named)]
+
+
+class SamplingSettings(Settings):
+    """How responses are drawn while training."""
+
+    max_new_tokens: Count = 4096
+    """Longest response, in tokens."""
+    temperature: Above0 = 1.0
+    """1 draws from the policy itself."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Share of the probability that may be drawn; 1 cuts nothing off."""
+    max_rows: Count = 512
+    """Most responses decoded at the same time: bounds the key-value cache, changes nothing else."""
+
+
+class UpdatesSettings(Settings):
+    """How a step's responses become optimiser updates."""
+
+    mini_batches: Count = 2
+    """Updates that each source's responses are split into."""
+    tokens_per_micro_batch: Count = 16384
+    """Most tokens computed at once: bounds memory, changes nothing else."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, more time."""
+
+
+class OptimiserSettings(Settings):
+    """AdamW and the loss's KL term."""
+
+    learning_rate: Above0 = 1e-6
+    """Of every agent that does not set its own."""
+    betas: Annotated[tuple[Below1, Below1], Field(strict=False)] = (0.9, 0.999)
+    """AdamW's decay rates of the first and second moment."""
+    weight_decay: AtLeast0 = 0.01
+    """AdamW's weight decay."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """The learning rate after the warm-up; `linear` and `cosine` reach 0 at the end of the run."""
+    warmup_updates: Annotated[int, Field(ge=0)] = 0
+    """Updates over which the learning rate rises linearly from 0."""
+    max_grad_norm: Above0 = 1.0
+    """Gradients are scaled down to this norm."""
+    kl: AtLeast0 = 0.001
+    """Weight of the KL divergence to the initial policy on own responses; 0 saves the memory of its copy."""
+
+
+class CapabilitySettings(Settings):
+    """The estimate of how good each agent is (omega is the ratio of two agents' capabilities)."""
+
+    window: Count = 5
+    """Steps the rolling mean goes over, the current one included."""
+    floor: Annotated[float, Field(ge=1e-30)] = 1e-8
+    """Capabilities are at least this much before they are divided."""
+    clamp: Annotated[
+        tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=1)]], Field(strict=False)
+    ] = (0.1, 10.0)
+    """Smallest and largest omega."""
+    measure: Literal["mean_reward", "positive_rate"] = "mean_reward"
+    """`mean_reward`: mean reward of a step; `positive_rate`: share of rewards above 0."""
+
+
+TopologyName = Literal["everybody", "nobody", "ring", "star"]
+Pair = Annotated[tuple[str, str], Field(strict=False)]
+
+
+class AsynchronousSettings(Settings):
+    """Agents do not wait for each other in every step; they meet at checkpoints and evaluations."""
+
+    max_staleness: Annotated[int, Field(ge=0)] = 2
+    """Steps that peers may be late: what comes later is dropped; 0 waits for everybody in every step."""
+    wait_seconds: AtLeast0 | None = None
+    """Longest an agent waits in a step for peers that are further behind; null: until they are there."""
+
+
+class ExchangeSettings(Settings):
+    """Who learns from whom, and how peers' responses are counted."""
+
+    topology: Annotated[
+        Annotated[TopologyName, Tag("<text>")]
+        | Annotated[tuple[Pair, ...], Field(strict=False), AfterValidator(not_empty), Tag("<list>")],
+        Discriminator(
+            _text_or_list,
+            "topology",
+            "Input should be everybody, nobody, ring, star or a list of [source, learner] pairs",
+        ),
+    ] = "everybody"
+    """`everybody`, `nobody`, `ring`, `star`, or a list of `[source, learner]` pairs."""
+    hub: str | None = None
+    """The agent in the middle of a star."""
+    length_norm: Literal["own", "learner", "bytes"] = "own"
+    """What log-probs are divided by: `own` (each side its own token count, the paper), `learner`, `bytes`."""
+    peer_order: Literal["interleaved", "sequential"] = "interleaved"
+    """Peers' responses mixed over the mini-batches, or one peer after the other (the paper)."""
+    reverify: bool | None = None
+    """Learners score peers' responses again before they trust the reward; null: if the method wants it."""
+    shuffled: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(all_different)] = ()
+    """For experiments: agents whose peers hear of their rewards at the wrong answers."""
+    inverted: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(all_different)] = ()
+    """For experiments: agents whose peers hear of right answers as wrong ones and the other way round."""
+    asynchronous: AsynchronousSettings | None = None
+    """With `runtime: ray`, go on without waiting for each other in every step; null: everybody waits."""
+
+
+class RewardFunctionSettings(Settings):
+    """A reward function of your own, TRL's signature."""
+
+    path: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
+    """`module:function`, importable where the run is started."""
+    weight: float = 1.0
+    """What its reward is multiplied by before all are added."""
+
+
+class RewardSettings(Settings):
+    """How responses are scored."""
+
+    verifier: Text | None = None
+    """Name of a built-in verifier; null takes the task's."""
+    functions: Annotated[tuple[RewardFunctionSettings, ...], Field(strict=False)] = ()
+    """Reward functions of your own instead of a verifier; their weighted rewards are added."""
+    deadline_seconds: Above0 = 10.0
+    """A verifier that takes longer is killed, the response counts as unscorable."""
+    max_unscorable: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """The run stops when a larger share of a step's responses cannot be scored."""
+    maximum: float = 1.0
+    """The largest possible reward: a baseline above it falls back to the learner's own mean."""
+
+
+class EvaluationSettings(Settings):
+    """Each agent alone on test prompts, greedy; always after the last step."""
+
+    every: Annotated[int, Field(ge=0)] = 0
+    """Steps between evaluations; 0: none during the run."""
+    before: bool = True
+    """Evaluate before the first step too."""
+    prompts: Count = 256
+    """Most test prompts of a task."""
+    samples: Annotated[int, Field(ge=0)] = 0
+    """Responses per prompt at temperature 1 for mean@k and pass@k, besides the greedy one; 0: greedy only."""
+    tasks: Annotated[tuple[TaskChoice, ...], Field(strict=False), AfterValidator(all_different)] = ()
+    """Further tasks to evaluate on: names, or mappings like `task`."""
+
+
+class CheckpointSettings(Settings):
+    """What a run can be resumed from."""
+
+    every: Count = 1
+    """Steps between checkpoints."""
+    keep: Count = 2
+    """How many of the latest are kept, besides the best."""
+
+
+class LoggingSettings(Settings):
+    """Where metrics go besides `metrics.jsonl`."""
+
+    to: Annotated[
+        tuple[Literal["tensorboard", "wandb", "trackio"], ...],
+        Field(strict=False),
+        AfterValidator(all_different),
+    ] = ()
+    """Any of `tensorboard`, `wandb`, `trackio`."""
+    every: Count = 1
+    """Steps between entries there."""
+    trajectories: bool = True
+    """Keep all verified responses under `trajectories/`."""
+
+
+class AuditSettings(Settings):
+    """Measures of the theory that cost time; the others are always among the metrics."""
+
+    every: Annotated[int, Field(ge=0)] = 0
+    """Steps between comparisons of peers' with own gradient, each one more backward pass; 0: none."""
+
+
+class RuntimeSettings(Settings):
+    """Where the agents live."""
+
+    name: Literal["local", "ray"] = "local"
+    """`local` (all in one process) or `ray` (each in a process of its own, at the same time)."""
+    share_devices: bool = False
+    """Only the agent that works is on the devices, the others wait in the CPU's memory."""
+    address: Annotated[str, Field(pattern=r"^[^/\s]+:\d{1,5}$")] | None = None
+    """`ray`: `host:port` of a running cluster; null starts one that only this machine can reach."""
+    on_failure: Literal["retry", "degrade", "stop"] = "retry"
+    """`ray`: start a lost process again (`retry`), go on without its agent (`degrade`), or end (`stop`)."""
+    start_seconds: Above0 = 300.0
+    """`ray`: longest until an agent has found room, and again until its processes have loaded its model."""
+    deadline_seconds: Above0 = 3600.0
+    """`ray`: longest that an agent may take for one thing, such as a step's samples; then it is lost."""
+
+
+RuntimeChoice = Annotated[RuntimeSettings, BeforeValidator(named)]

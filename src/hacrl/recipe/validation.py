@@ -1,0 +1,108 @@
+"""From plain values to a recipe, or to the list of everything that is wrong with them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from hacrl.recipe.keys import all_keys, is_tag, known_keys
+from hacrl.recipe.problems import Contradiction, Problem, RecipeError, nearest, shown
+from hacrl.recipe.recipe import Recipe
+
+EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "text",
+    "tuple_type": "a list",
+    "model_type": "a mapping of settings",
+    "model_attributes_type": "a mapping of settings",
+    "string_too_short": "text that is not empty",
+}
+"""What was expected, by pydantic's type of error; its own words serve for the others."""
+
+PATTERNS = {
+    "name": "1 to 64 letters, digits, '.', '_' or '-', the first a letter or digit",
+    "device": "auto, cpu, cuda or cuda:NUMBER",
+    "path": "'module:function'",
+    "address": "'host:port'",
+}
+"""In words what the keys with a pattern expect."""
+
+
+def validated(values: Mapping[str, Any], where: str, from_command_line: Collection[str] = ()) -> Recipe:
+    """The recipe, or a `RecipeError` that names every mistake. `where` is usually the file."""
+    try:
+        return Recipe.model_validate(values)
+    except ValidationError as error:
+        problems = [problem for details in error.errors() for problem in _problems(details)]
+    marked = [_marked(problem, from_command_line) for problem in problems]
+    raise RecipeError(where, marked)
+
+
+def _problems(details: ErrorDetails) -> Sequence[Problem]:
+    kind, location = details["type"], details["loc"]
+    cause = details.get("ctx", {}).get("error")
+    if isinstance(cause, Contradiction):
+        return cause.problems
+    key = ".".join(_part(part) for part in location if not is_tag(part))
+    name = str(location[-1])
+    if kind == "extra_forbidden":
+        return [Problem(key, _unknown(key, known_keys(location[:-1])))]
+    if kind == "missing":
+        return [Problem(key, f"missing{_meaning(key)}")]
+    got = shown(details["input"])
+    if kind == "value_error":
+        return [Problem(key, f"{cause}, got {got}")]
+    return [Problem(key, f"expected {_expected(details, name)}, got {got}{_nearest_choice(details)}")]
+
+
+def _part(part: int | str) -> str:
+    """A part of a key; odd ones are quoted and cut, so that they cannot spoil the message."""
+    return str(part) if re.fullmatch(r"[\w -]{1,60}", str(part)) else shown(part)
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    """The nearest key here, else where a key of that name belongs, else all keys there are."""
+    name = key.rsplit(".", 1)[-1]
+    suggestion = nearest(name, known)
+    elsewhere = [other.path for other in all_keys() if other.path.endswith(f".{name}") and other.path != key]
+    if not suggestion and elsewhere:
+        suggestion = f"; did you mean {min(elsewhere, key=lambda path: path.count('.'))!r}?"
+    return f"unknown key{suggestion}" if suggestion else f"unknown key; the keys here are {', '.join(known)}"
+
+
+def _meaning(key: str) -> str:
+    """What a missing key is for."""
+    general = re.sub(r"\.\d+", ".N", key)
+    descriptions = [other.field.description for other in all_keys() if other.path == general]
+    return f": {descriptions[0]}" if descriptions else ""
+
+
+def _expected(details: ErrorDetails, name: str) -> str:
+    if details["type"] == "string_pattern_mismatch":
+        return PATTERNS[name]
+    if details["type"] in EXPECTED:
+        return EXPECTED[details["type"]]
+    words = re.sub(r"^\w+ should (be|have) ", "", details["msg"])
+    return f"a number {words}" if re.match("greater|less", words) else words
+
+
+def _nearest_choice(details: ErrorDetails) -> str:
+    if details["type"] != "literal_error":
+        return ""
+    choices = re.findall(r"'([^']*)'", str(details["ctx"]["expected"]))
+    return nearest(str(details["input"]), choices)
+
+
+def _marked(problem: Problem, from_command_line: Collection[str]) -> Problem:
+    """Say of a key set on the command line that it is not to be looked for in the file."""
+    for key in from_command_line:
+        if problem.key == key or problem.key.startswith(f"{key}."):
+            return Problem(problem.key, f"{problem.message} (set on the command line)")
+    return problem

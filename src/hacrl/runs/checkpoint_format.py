@@ -1,0 +1,172 @@
+"""One checkpoint: a folder of JSON and safetensors files and a manifest with the digest of every file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hacrl.runs.files import StorageError, digest, explain_os_errors, sync_directory, write_synced
+
+Contents = Mapping[str, Any]
+"""Name of a `*.json` file to what it holds."""
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+_PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_NAME = re.compile(rf"(?:{_PART}/)*{_PART}\.(?:json|safetensors)")
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A checkpoint on disk, with what its manifest promises."""
+
+    step: int
+    path: Path
+    score: float | None
+    files: Mapping[str, tuple[int, str]]
+    """Size in bytes and SHA-256 of every file."""
+
+    def names(self) -> tuple[str, ...]:
+        """The names of its contents."""
+        return tuple(sorted(self.files))
+
+    def json(self, name: str) -> Any:
+        """One JSON content."""
+        path = self._file(name)
+        try:
+            return json.loads(_read(path))
+        except ValueError as error:
+            raise StorageError(f"{path} is not JSON: {error}") from error
+
+    def folder(self, name: str) -> Path:
+        """Where the files are that somebody else has written, and reads."""
+        if not any(file.startswith(f"{name}/") for file in self.files):
+            raise StorageError(f"{self.path} holds no {name!r}, only {', '.join(self.names())}")
+        return self.path / name
+
+    def _file(self, name: str) -> Path:
+        if name not in self.files:
+            raise StorageError(f"{self.path} holds no {name!r}, only {', '.join(self.names())}")
+        return self.path / name
+
+
+def encode_contents(contents: Contents) -> dict[str, bytes]:
+    """Refuse bad names and contents. What is encoded here is not changed by whoever goes on."""
+    return {_json_name(name): _encode(name, content) for name, content in contents.items()}
+
+
+def _json_name(name: str) -> str:
+    if not name.endswith(".json"):
+        raise ValueError(f"{name!r} cannot hold JSON: expected a name that ends in .json")
+    return _checked_name(name)
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name) or name == MANIFEST:
+        raise ValueError(
+            f"{name!r} cannot name a checkpoint's file: expected a relative path of letters, digits and "
+            f"'_.-', with '/' between folders, ending in .json or .safetensors, other than {MANIFEST}"
+        )
+    return name
+
+
+def _encode(name: str, content: Any) -> bytes:
+    if not _has_string_keys(content):
+        raise TypeError(f"{name}: JSON turns keys that are not strings into strings; convert them yourself")
+    try:
+        return json.dumps(content).encode()
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} cannot be written as JSON: {error}") from error
+
+
+def _has_string_keys(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _has_string_keys(item) for key, item in value.items())
+    return all(map(_has_string_keys, value)) if isinstance(value, list | tuple) else True
+
+
+def seal_folder(folder: Path, step: int, score: float | None, contents: Mapping[str, bytes]) -> None:
+    """Make a checkpoint of a folder in which files may be already: contents beside them, manifest last.
+
+    Waits until the disk has all of it; whoever wrote files before has waited for them.
+    """
+    for name, content in contents.items():
+        with explain_os_errors(folder / name, "write"):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        write_synced(folder / name, content)
+    with explain_os_errors(folder, "read"):
+        found = sorted(folder.rglob("*"))
+    names = [_checked_name(path.relative_to(folder).as_posix()) for path in found if not path.is_dir()]
+    entries = {name: {"bytes": _size(folder / name), "sha256": digest(folder / name)} for name in names}
+    manifest = {"format": FORMAT, "step": step, "score": score, "files": entries}
+    write_synced(folder / MANIFEST, _sealed(manifest))
+    for written in (folder, *(path for path in found if path.is_dir())):
+        sync_directory(written)
+
+
+def read_folder(folder: Path) -> Checkpoint:
+    """Check a checkpoint completely; the error names the first file that is not as it was written."""
+    checkpoint = read_manifest(folder)
+    with explain_os_errors(folder, "read"):
+        present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    expected = {MANIFEST, *checkpoint.files}
+    for name in sorted(expected ^ present):
+        raise StorageError(f"{folder / name} is {'missing' if name in expected else 'not in the manifest'}")
+    for name, (size, sha256) in checkpoint.files.items():
+        _check_file(folder / name, size, sha256)
+    return checkpoint
+
+
+def _check_file(path: Path, size: int, sha256: str) -> None:
+    with explain_os_errors(path, "read"):
+        if path.is_symlink() or not path.is_file():
+            raise StorageError(f"{path} is not a plain file")
+        if (found := _size(path)) != size:
+            raise StorageError(f"{path} has {found} bytes, {size} were written")
+        if digest(path) != sha256:
+            raise StorageError(f"{path} is damaged: its SHA-256 is not the one in the manifest")
+
+
+def read_manifest(folder: Path) -> Checkpoint:
+    """What the manifest promises, without looking at the other files."""
+    path = folder / MANIFEST
+    data = _read(path)
+    try:
+        manifest = json.loads(data)
+        if data != _sealed({key: manifest[key] for key in manifest if key != "sha256"}):
+            raise StorageError(f"{path} is damaged: its own SHA-256 does not match")
+        if manifest["format"] != FORMAT:
+            raise StorageError(
+                f"{path} has format {manifest['format']}; this version of hacrl reads {FORMAT}"
+            )
+        if folder.name != folder_name(manifest["step"]):
+            raise StorageError(f"{path} belongs to step {manifest['step']}, not to {folder.name}")
+        files = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
+        return Checkpoint(manifest["step"], folder, manifest["score"], files)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise StorageError(f"{path} is not the manifest of a checkpoint: {error}") from error
+
+
+def folder_name(step: int) -> str:
+    """The name of a step's folder; eight digits keep the folders in order."""
+    return f"step_{step:08d}"
+
+
+def _sealed(manifest: Mapping[str, Any]) -> bytes:
+    seal = hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+    return json.dumps({**manifest, "sha256": seal}, sort_keys=True, indent=1).encode()
+
+
+def _size(path: Path) -> int:
+    with explain_os_errors(path, "read"):
+        return path.stat().st_size
+
+
+def _read(path: Path) -> bytes:
+    with explain_os_errors(path, "read"):
+        return path.read_bytes()

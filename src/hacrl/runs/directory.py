@@ -1,0 +1,146 @@
+"""A run's directory: where each of its files is, and the lock that keeps a second run out."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from hacrl.runs.files import StorageError, explain_os_errors, make_directory
+
+
+@dataclass(frozen=True, slots=True)
+class RunDirectory:
+    """The paths of one run. Made directly it only names them; `create` and `resume` also hold the lock."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The resolved recipe. Written first: its presence means that the directory holds a run."""
+        return self.path / "config.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One line of metrics per step."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """The outcome of a finished run."""
+        return self.path / "summary.json"
+
+    @property
+    def trajectories(self) -> Path:
+        """Every verified response, one file per step."""
+        return self.path / "trajectories"
+
+    @property
+    def lessons(self) -> Path:
+        """What every learner did with every response, one file per step."""
+        return self.path / "lessons"
+
+    @property
+    def warnings(self) -> Path:
+        """One line for every warning."""
+        return self.path / "warnings.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        """What a resume starts from."""
+        return self.path / "checkpoints"
+
+    @property
+    def agents(self) -> Path:
+        """The final agents, one folder each."""
+        return self.path / "agents"
+
+    @property
+    def lock(self) -> Path:
+        """Locked while a run is going on; names the process that holds it."""
+        return self.path / "run.lock"
+
+    @classmethod
+    @contextmanager
+    def create(cls, path: Path) -> Iterator[RunDirectory]:
+        """Lay out the directory of a new run and hold its lock; one that holds a run is refused."""
+        run = cls(path)
+        make_directory(path)
+        with _locked(run.lock):
+            if run._is_used():
+                raise StorageError(
+                    f"{path} already holds a run: continue it with --resume or use another --out"
+                )
+            run._make_folders()
+            yield run
+
+    @classmethod
+    @contextmanager
+    def resume(cls, path: Path) -> Iterator[RunDirectory]:
+        """Hold the lock of a run that was started before."""
+        run = cls(path)
+        with explain_os_errors(run.config, "read"):
+            holds_run = run.config.is_file()
+        if not holds_run:
+            raise StorageError(
+                f"{path} holds no run to resume (no {run.config.name}): check --out or leave --resume away"
+            )
+        with _locked(run.lock):
+            run._make_folders()
+            yield run
+
+    def _folders(self) -> tuple[Path, ...]:
+        return (self.trajectories, self.checkpoints, self.agents)
+
+    def _is_used(self) -> bool:
+        with explain_os_errors(self.path, "read"):
+            files = any(file.exists() for file in (self.config, self.metrics, self.summary))
+            return files or any(folder.exists() and any(folder.iterdir()) for folder in self._folders())
+
+    def _make_folders(self) -> None:
+        for folder in self._folders():
+            make_directory(folder)
+
+
+_held: set[int] = set()
+"""Descriptors of the locks that this process holds."""
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock. The kernel drops it when the process ends, however it ends."""
+    with explain_os_errors(path, "lock"):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    _held.add(descriptor)
+    try:
+        with explain_os_errors(path, "lock"):
+            _acquire(path, descriptor)
+        yield
+    finally:
+        if descriptor in _held:  # not in a forked child, which has let go of it already
+            _held.remove(descriptor)
+            os.close(descriptor)
+
+
+def _acquire(path: Path, descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
+        raise StorageError(f"{path.parent} is in use by {holder}: wait for it or use another --out") from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+
+
+def _drop_inherited() -> None:
+    # A forked worker would share the lock and keep it alive after its parent was killed.
+    for descriptor in _held:
+        os.close(descriptor)
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_drop_inherited)

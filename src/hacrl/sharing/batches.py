@@ -1,0 +1,215 @@
+"""From a step's trajectories and a method's lessons to one learner's finished training batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal, get_args
+
+from hacrl.algorithm.batch import Objective
+from hacrl.sharing.loss_term import LossTerm
+from hacrl.sharing.normalise import LengthNorm, source_unit
+from hacrl.sharing.reencode import Reencoder
+from hacrl.sharing.table import RewardTable
+from hacrl.types import MiniBatch, TrainingRow, Trajectory
+
+PeerOrder = Literal["interleaved", "sequential"]
+"""`sequential`: all of one peer's mini-batches, then the next peer's (the paper). `interleaved`: one of each
+in turn, starting with another peer in every round and step: the stepwise window closes with every update, and
+no peer shall always be the last."""
+
+
+@dataclass(frozen=True)
+class BatchSettings:
+    """How a learner's batch is put together; the defaults are the paper's but for the order of peers."""
+
+    length_norm: LengthNorm = "own"
+    mini_batches_per_source: int = 2
+    """Optimiser updates made on each source's responses. A prompt's responses stay together."""
+    peer_order: PeerOrder = "interleaved"
+
+    def __post_init__(self) -> None:
+        if self.length_norm not in get_args(LengthNorm):
+            raise ValueError(f"length_norm: expected one of {get_args(LengthNorm)}, got {self.length_norm!r}")
+        if self.peer_order not in get_args(PeerOrder):
+            raise ValueError(f"peer_order: expected one of {get_args(PeerOrder)}, got {self.peer_order!r}")
+        if self.mini_batches_per_source < 1:
+            raise ValueError(f"mini_batches_per_source: expected >= 1, got {self.mini_batches_per_source}")
+
+
+@dataclass(frozen=True)
+class UpdateGroup:
+    """Updates that follow each other under one objective."""
+
+    objective: Objective
+    mini_batches: tuple[MiniBatch, ...]
+    scorer: str | None = None
+    """The agent that has to score the rows before they are trained on (`LossTerm.scorer`)."""
+    passes: int = 1
+
+    @property
+    def updates(self) -> tuple[MiniBatch, ...]:
+        """The mini-batches as they are trained on, in every pass the same."""
+        return self.mini_batches * self.passes
+
+
+@dataclass(frozen=True)
+class LearnerBatch:
+    """A learner's updates of one step, in order, and what it had to leave out."""
+
+    update_groups: tuple[UpdateGroup, ...]
+    left_out: Counter[str]
+    """By cause (`hacrl.sharing.LeftOut`)."""
+
+    @property
+    def mini_batches(self) -> tuple[MiniBatch, ...]:
+        """Those of all updates."""
+        return tuple(mini_batch for group in self.update_groups for mini_batch in group.updates)
+
+
+def build_batches(
+    table: RewardTable,
+    tokens: Reencoder,
+    lessons: Sequence[LossTerm],
+    settings: BatchSettings | None = None,
+) -> LearnerBatch:
+    """The mini-batches of the learner whose tokens are written, lesson by lesson.
+
+    The result depends on the agents' names, not on their places in the list.
+    """
+    settings = settings or BatchSettings()
+    _check(table, tokens, lessons)
+    learner = tokens.learner.name
+    left_out: Counter[str] = Counter()
+    update_groups = []
+    for lesson in lessons:
+        rows = _RowWriter(tokens, lesson, settings.length_norm, left_out)
+        by_source = {
+            source: rows.groups(table.samples[j], j)
+            for j, source in sorted(enumerate(table.agents), key=lambda place: place[1])
+        }
+        mini_batches = _mini_batches(by_source, learner, lesson.updates, table, settings)
+        update_groups.append(UpdateGroup(lesson.objective, tuple(mini_batches), lesson.scorer, lesson.passes))
+    return LearnerBatch(tuple(update_groups), left_out)
+
+
+Groups = dict[str, list[TrainingRow]]
+"""Rows by prompt."""
+
+
+class _RowWriter:
+    """Writes the rows of one lesson and counts what the learner cannot use."""
+
+    def __init__(self, tokens: Reencoder, lesson: LossTerm, norm: LengthNorm, left_out: Counter[str]) -> None:
+        self._tokens = tokens
+        self._mask = lesson.mask.tolist()
+        self._advantages = lesson.advantages.tolist()
+        self._coefficients = lesson.coefficients.tolist()
+        self._complete = lesson.complete
+        self._norm = norm
+        self._left_out = left_out
+
+    def groups(self, samples: Sequence[Sequence[Trajectory]], j: int) -> Groups:
+        """One source's rows, a list for every prompt it answered."""
+        groups: Groups = {}
+        for b, group in enumerate(samples):
+            chosen = [(i, trajectory) for i, trajectory in enumerate(group) if self._mask[j][b][i]]
+            rows = [self._row(trajectory, self._advantages[j][b][i], j) for i, trajectory in chosen]
+            usable = [row for row in rows if row is not None]
+            if usable:
+                groups[usable[0].prompt_id] = usable
+        return groups
+
+    def _row(self, trajectory: Trajectory, advantage: float, j: int) -> TrainingRow | None:
+        encoded = self._tokens.encode(trajectory, complete=self._complete)
+        if isinstance(encoded, str):
+            self._left_out[encoded] += 1
+            return None
+        own = trajectory.source == self._tokens.learner.name
+        if own:
+            mean_logp, scale = sum(trajectory.token_logps) / len(trajectory.token_logps), 1.0
+        else:
+            mean_logp, scale = source_unit(trajectory, len(encoded.response_ids), self._norm)
+        return TrainingRow(
+            prompt_id=trajectory.prompt_id,
+            prompt_ids=encoded.prompt_ids,
+            response_ids=encoded.response_ids,
+            source=trajectory.source,
+            own=own,
+            source_mean_logp=mean_logp,
+            source_logps=_logps_of(encoded.response_ids, trajectory),
+            advantage=advantage,
+            omega=1.0 if own else self._coefficients[j],
+            length_scale=scale,
+            sample=trajectory.sample,
+        )
+
+
+def _logps_of(response_ids: tuple[int, ...], trajectory: Trajectory) -> tuple[float, ...]:
+    """What the source said of each of the learner's tokens: nothing unless they are the source's own."""
+    count = len(response_ids)
+    return trajectory.token_logps[:count] if trajectory.token_ids[:count] == response_ids else ()
+
+
+def _mini_batches(
+    by_source: dict[str, Groups],
+    learner: str,
+    updates: int | None,
+    table: RewardTable,
+    settings: BatchSettings,
+) -> list[MiniBatch]:
+    """A lesson's rows as updates; `by_source` is sorted by name."""
+    if updates is not None:
+        together: Groups = {prompt_id: [] for prompt_id in table.prompt_ids}
+        for groups in by_source.values():
+            for prompt_id, rows in groups.items():
+                together[prompt_id] += rows
+        return _split([rows for rows in together.values() if rows], updates)
+    split = {
+        source: _split(list(groups.values()), settings.mini_batches_per_source)
+        for source, groups in by_source.items()
+    }
+    own = split.pop(learner)
+    return [*own, *_order(list(split.values()), settings.peer_order, table.step)]
+
+
+def _split(groups: Sequence[Sequence[TrainingRow]], parts: int) -> list[MiniBatch]:
+    """Prompt groups in `parts` runs of nearly equal length; fewer when there are fewer prompts."""
+    bounds = [len(groups) * part // max(1, parts) for part in range(parts + 1)]
+    runs = [groups[start:end] for start, end in pairwise(bounds)]
+    return [tuple(row for group in run for row in group) for run in runs if run]
+
+
+def _order(peers: list[list[MiniBatch]], order: PeerOrder, step: int) -> list[MiniBatch]:
+    """The peers' mini-batches, `peers` being sorted by name."""
+    peers = [peer for peer in peers if peer]
+    if order == "sequential":
+        return [mini_batch for peer in peers for mini_batch in peer]
+    ordered = []
+    for round_ in range(max(map(len, peers), default=0)):
+        first = (step + round_) % len(peers)
+        turn = peers[first:] + peers[:first]
+        ordered += [peer[round_] for peer in turn if round_ < len(peer)]
+    return ordered
+
+
+def _check(table: RewardTable, tokens: Reencoder, lessons: Sequence[LossTerm]) -> None:
+    if tokens.learner.name not in table.agents:
+        raise ValueError(f"learner {tokens.learner.name!r} is not one of the agents {list(table.agents)}")
+    missing = [prompt_id for prompt_id in table.prompt_ids if prompt_id not in tokens.prompts]
+    if missing:
+        raise ValueError(f"prompts: the table has answers to {missing[:5]}, which are not given")
+    for number, lesson in enumerate(lessons):
+        for name, tensor, shape in (
+            ("advantages[j, b, i]", lesson.advantages, table.mask.shape),
+            ("mask[j, b, i]", lesson.mask, table.mask.shape),
+            ("coefficients[j]", lesson.coefficients, (len(table.agents),)),
+        ):
+            if tensor.shape != shape:
+                raise ValueError(
+                    f"lesson {number}, {name}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}"
+                )
+        if bool((lesson.mask & ~table.mask).any()):
+            raise ValueError(f"lesson {number}, mask: takes responses that do not exist or have no reward")

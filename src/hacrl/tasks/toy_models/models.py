@@ -1,0 +1,233 @@
+"""The toy: tiny base agents that are made on first use and kept in the user's cache directory.
+
+They are real Hugging Face models with real tokenizers, trained for seconds on worked answers until they are
+partly competent at the task `digits`, `styles` or `varied`. An agent is made in stages; agents that share
+their first stages share the cached result, so `state-a` and `state-b` are forks of one model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import tempfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import torch
+import transformers
+from rich.console import Console
+from rich.progress import track
+from transformers import (
+    AutoModelForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+from hacrl.huggingface import no_progress_bar
+from hacrl.tasks.task import TaskError
+from hacrl.tasks.toy_models.pretraining import EVENLY, Stage, TaskStage, reproducible, train
+from hacrl.tasks.toy_models.tokenizers import Cut, make_tokenizer
+
+VERSION = 1
+"""Raise it when code here or in `hacrl.tasks.procedural` changes what a recipe makes."""
+
+
+@dataclass(frozen=True)
+class Body:
+    """A newborn model: architecture, size and tokenizer."""
+
+    architecture: Literal["qwen3", "llama"]
+    width: int
+    layers: int
+    heads: int
+    cut: Cut
+
+
+@dataclass(frozen=True)
+class BaseAgent:
+    """The recipe of a base agent; two agents with the same body and first stages are forks of one model."""
+
+    body: Body
+    stages: tuple[Stage, ...]
+
+    @property
+    def task(self) -> str:
+        """The task it is brought up for."""
+        return self.stages[-1].material[0]
+
+
+MEDIUM = Body("qwen3", width=64, layers=2, heads=4, cut="characters")
+SMALL = replace(MEDIUM, width=32)
+LARGE = replace(MEDIUM, width=96)
+LARGEST = replace(MEDIUM, width=192, layers=4)
+
+COMMON = Stage(steps=90, learning_rate=3e-3, weights=EVENLY)
+VARIED = TaskStage(steps=220, learning_rate=3e-3, weights=(2, 1), task="varied", column="example")
+
+
+def _fork(steps: int, learning_rate: float, weights: tuple[int, int, int]) -> BaseAgent:
+    """A descendant of the one common model, with its own mixture of skills."""
+    return BaseAgent(MEDIUM, (COMMON, Stage(steps, learning_rate, weights)))
+
+
+def _alone(body: Body, steps: int, learning_rate: float, weights: tuple[int, int, int] = EVENLY) -> BaseAgent:
+    """A model that shares nothing with the others."""
+    return BaseAgent(body, (Stage(steps, learning_rate, weights),))
+
+
+def _writer(steps: int, style: str) -> BaseAgent:
+    """A descendant of the one common model that answers in one style."""
+    return BaseAgent(MEDIUM, (COMMON, TaskStage(steps, 2e-3, EVENLY, task="styles", column=style)))
+
+
+def _varied(weights: tuple[int, int]) -> BaseAgent:
+    """A descendant of the common model for many right answers, with its own mixture of skills."""
+    return BaseAgent(MEDIUM, (VARIED, replace(VARIED, steps=50, learning_rate=1.5e-3, weights=weights)))
+
+
+AGENTS: dict[str, BaseAgent] = {
+    "state-a": _fork(35, 1.5e-3, (6, 1, 1)),
+    "state-b": _fork(35, 1.5e-3, (1, 1, 6)),
+    "state-c": _fork(35, 1.5e-3, (1, 6, 1)),
+    "state-d": _fork(35, 1.5e-3, (3, 3, 1)),
+    "state-e": _fork(35, 1.5e-3, (1, 3, 3)),
+    "state-f": _fork(35, 1.5e-3, (3, 1, 3)),
+    "state-g": _fork(35, 1.5e-3, (2, 1, 1)),
+    "state-h": _fork(35, 1.5e-3, (1, 1, 2)),
+    "complementary-a": _fork(80, 2e-3, (2, 1, 0)),
+    "complementary-b": _fork(80, 2e-3, (0, 1, 2)),
+    "size-small": _alone(SMALL, 200, 6e-3, (2, 2, 3)),
+    "size-large": _alone(LARGE, 120, 2e-3),
+    "size-largest": _alone(LARGEST, 120, 1.5e-3),
+    "model-llama": _alone(replace(MEDIUM, architecture="llama"), 180, 3e-3),
+    "model-qwen": _alone(Body("qwen3", width=96, layers=1, heads=4, cut="digit-pairs"), 260, 5e-3),
+    "gap-weak": _alone(SMALL, 90, 3e-3),
+    "gap-strong": _alone(LARGE, 200, 2e-3),
+    "fresh-a": _alone(Body("llama", width=48, layers=2, heads=4, cut="characters"), 160, 4e-3, (1, 2, 2)),
+    "fresh-b": _alone(Body("qwen3", width=80, layers=2, heads=4, cut="digit-pairs"), 240, 4e-3, (3, 1, 1)),
+    "style-a": _writer(140, "plain"),
+    "style-b": _writer(180, "commas"),
+    "varied-a": _varied((12, 1)),
+    "varied-b": _varied((1, 6)),
+}
+
+PAIRS = {
+    "state": ("state-a", "state-b"),
+    "size": ("size-small", "size-large"),
+    "complementary": ("complementary-a", "complementary-b"),
+    "model": ("model-llama", "model-qwen"),
+    "gap": ("gap-weak", "gap-strong"),
+    "fresh": ("fresh-a", "fresh-b"),
+    "style": ("style-a", "style-b"),
+    "varied": ("varied-a", "varied-b"),
+}
+"""The kinds of heterogeneity, each as a pair; `state-a` to `state-h` also make groups of three to eight."""
+
+
+def build(name: str) -> Path:
+    """The `save_pretrained` directory of a base agent; made now if this machine has not made it before."""
+    if name not in AGENTS:
+        raise TaskError(f"there is no toy model {name!r}; there are: {', '.join(AGENTS)}")
+    return _cached(AGENTS[name], name)
+
+
+def cache_directory() -> Path:
+    """Where base agents are kept: below `$XDG_CACHE_HOME`, or `~/.cache` when it is not set."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hacrl" / "toy_models"
+
+
+def _cached(agent: BaseAgent, label: str) -> Path:
+    directory = cache_directory() / _digest(agent)
+    if not directory.exists():
+        _publish(*_bring_up(agent, label), agent, directory)
+    return directory
+
+
+def _digest(agent: BaseAgent) -> str:
+    """Equal exactly when the same bits are made: recipe, its version and the libraries that carry it out."""
+    recipe = [VERSION, asdict(agent), torch.__version__, transformers.__version__]
+    return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
+
+
+def _bring_up(agent: BaseAgent, label: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """Run the last stage of a recipe on top of the cached result of the earlier ones."""
+    *earlier, last = agent.stages
+    tokenizer = make_tokenizer(agent.body.cut)
+    with reproducible(), no_progress_bar():
+        if earlier:
+            parent = _cached(replace(agent, stages=tuple(earlier)), label)
+            model = AutoModelForCausalLM.from_pretrained(parent)
+        else:
+            model = _newborn(agent.body, tokenizer)
+        console = Console(stderr=True)
+        for _ in track(
+            train(model, tokenizer, last),
+            description=f"toy: {label}, stage {len(agent.stages)}",
+            total=last.steps,
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        ):
+            pass
+    return model, tokenizer
+
+
+def _newborn(body: Body, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
+    """Random weights from the current random stream."""
+    config_class, model_class = {
+        "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+        "llama": (LlamaConfig, LlamaForCausalLM),
+    }[body.architecture]
+    config = config_class(
+        vocab_size=len(tokenizer),
+        hidden_size=body.width,
+        intermediate_size=body.width * 8 // 3 // 8 * 8,
+        num_hidden_layers=body.layers,
+        num_attention_heads=body.heads,
+        num_key_value_heads=body.heads,
+        head_dim=body.width // body.heads,
+        max_position_embeddings=256,
+        tie_word_embeddings=True,
+        # From the usual 0.02 a model this narrow hardly starts to learn.
+        initializer_range=0.8 / math.sqrt(body.width),
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+    )
+    return model_class(config)
+
+
+def _publish(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, agent: BaseAgent, directory: Path
+) -> None:
+    """Put the finished agent in place in one step: readers see all of it or nothing.
+
+    Two processes may make the same agent at once. They make the same bits, so the first one in place stays.
+    """
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=directory.parent))
+    try:
+        with no_progress_bar():
+            model.save_pretrained(unfinished)
+        tokenizer.save_pretrained(unfinished)
+        (unfinished / "toy_model.json").write_text(json.dumps(asdict(agent), indent=2) + "\n")
+        unfinished.rename(directory)
+    except OSError:
+        if not directory.exists():
+            raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    from hacrl.tasks.toy_models.table import print_tables
+
+    print_tables()

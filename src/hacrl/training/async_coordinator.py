@@ -1,0 +1,124 @@
+"""How far every agent is, what it has published, and who has to wait for whom."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Condition
+
+from hacrl.training.step import StepRecord
+
+
+@dataclass(frozen=True)
+class StepSnapshot:
+    """What has been published in one step, as one learner finds it."""
+
+    step: int
+    published: Mapping[str, StepRecord]
+    """By source, the learner itself included."""
+    new: frozenset[str]
+    """The sources it hears for the first time."""
+    taught: frozenset[str]
+    """Those it has heard before."""
+    awaited: frozenset[str]
+    """Those that have not published yet, and will."""
+
+
+class AsyncCoordinator:
+    """The steps from one meeting of the agents to the next; every agent is a thread.
+
+    The slowest agent never has to wait before a meeting, and everybody reaches the meeting: nobody waits for
+    ever. An agent that left is not waited for.
+    """
+
+    def __init__(
+        self,
+        agents: Collection[str],
+        first: int,
+        meeting: int,
+        stopping: Callable[[], bool] = lambda: False,
+        say: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        """Steps `first` to `meeting`, or fewer when it is `stopping`; `say` is told how far everybody is."""
+        self._first, self._meeting = first, meeting
+        self._stopping = stopping
+        self._say = say
+        self._begun = dict.fromkeys(agents, first - 1)
+        self._newest = dict.fromkeys(agents, first - 1)
+        """The last step each agent has published."""
+        self._left: set[str] = set()
+        self._published: defaultdict[int, dict[str, StepRecord]] = defaultdict(dict)
+        self._heard: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+        self._started = time.perf_counter()
+        self._finished: dict[int, float] = {}
+        self._change = Condition()
+
+    def begin(self, agent: str) -> int | None:
+        """The agent's next step; None when it has been at the meeting.
+
+        A meeting that is moved forward is one that nobody has begun: all agents can still wait there.
+        """
+        with self._change:
+            if self._stopping():
+                self._meeting = min(self._meeting, max(self._begun.values()) + 1)
+            if self._begun[agent] == self._meeting:
+                return None
+            self._begun[agent] += 1
+            self._say(", ".join(f"{name} in step {step}" for name, step in self._begun.items()))
+            return self._begun[agent]
+
+    def publish(self, agent: str, record: StepRecord) -> None:
+        """Let the others hear of the agent's verified answers."""
+        with self._change:
+            self._published[record.step][agent] = record
+            self._newest[agent] = record.step
+            self._change.notify_all()
+
+    def wait(self, step: int, sources: Collection[str], staleness: int, seconds: float | None) -> None:
+        """Until no source is more than `staleness` steps behind, but not longer than `seconds`.
+
+        In a meeting, until every source is there.
+        """
+        with self._change:
+            if step == self._meeting:
+                staleness, seconds = 0, None
+            self._change.wait_for(lambda: self.behind(step, sources) <= staleness, seconds)
+
+    def behind(self, step: int, sources: Collection[str]) -> int:
+        """By how many steps the slowest of the sources that are still here has published less than `step`."""
+        return max((step - self._newest[name] for name in sources if name not in self._left), default=0)
+
+    def news(self, learner: str, step: int, sources: Collection[str]) -> list[StepSnapshot]:
+        """What has been published up to `step`, the newest first. What is told as new is new only once."""
+        found = []
+        with self._change:
+            for earlier in range(step, self._first - 1, -1):
+                published = dict(self._published[earlier])
+                heard = self._heard[learner, earlier]
+                taught = frozenset(heard)
+                new = frozenset({learner, *sources} & published.keys() - taught)
+                awaited = frozenset(self._newest.keys() & set(sources) - published.keys() - self._left)
+                heard |= new
+                found.append(StepSnapshot(earlier, published, new, taught, awaited))
+        return found
+
+    def finish(self, step: int) -> None:
+        """An agent has learned; the last one ends the step."""
+        with self._change:
+            self._finished[step] = time.perf_counter()
+
+    def leave(self, agent: str) -> None:
+        """The agent does nothing more here."""
+        with self._change:
+            self._left.add(agent)
+            self._change.notify_all()
+
+    def steps(self) -> Iterator[tuple[int, float, Sequence[StepRecord]]]:
+        """All steps, the seconds from the end of the one before, and what the agents recorded, by name."""
+        before = self._started
+        for step in range(self._first, self._meeting + 1):
+            parts = self._published[step]
+            yield step, self._finished[step] - before, [parts[name] for name in sorted(parts)]
+            before = self._finished[step]

@@ -1,0 +1,177 @@
+"""All ways of running a model agree with the plain Hugging Face forward, in log-probs and in gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import AutoModelForCausalLM, OPTConfig, PreTrainedModel
+
+from hacrl.agents.backends.choice import choose_backends, decoded_logps
+from hacrl.agents.backends.fused import FusedDecoder, FusedScorer
+from hacrl.agents.backends.fused_network import obstacle
+from hacrl.agents.backends.interfaces import Row, Scorer, response_mask
+from hacrl.agents.backends.padded import PaddedScorer, RecomputingDecoder
+from hacrl.agents.backends.prefix_cache import CachedDecoder, SharedPrefixScorer
+from hacrl.agents.errors import AgentError
+from helpers_agents import CONFIGS, FUSED, random_rows, tiny_model
+
+CPU = torch.device("cpu")
+SCORERS = [(SharedPrefixScorer, "qwen3"), (SharedPrefixScorer, "llama"), (SharedPrefixScorer, "gpt2")]
+SCORERS += [(SharedPrefixScorer, "phi"), *((FusedScorer, architecture) for architecture in FUSED)]
+
+
+def one_by_one(model: PreTrainedModel, rows: list[Row]) -> list[Tensor]:
+    """The yardstick's yardstick: every row alone, without any padding."""
+    result = []
+    for prompt, response in rows:
+        logits = model(torch.tensor([prompt + response])).logits[0]
+        logps = logits.log_softmax(-1)[len(prompt) - 1 : -1]
+        result.append(logps.gather(1, torch.tensor(response)[:, None]).squeeze(1))
+    return result
+
+
+def gradients(model: PreTrainedModel, scorer: Scorer, rows: list[Row]) -> dict[str, Tensor]:
+    """Gradients of a loss in which every token weighs differently."""
+    model.zero_grad()
+    logps = scorer.logps(rows)
+    weights = torch.linspace(-1, 2, logps.numel()).view_as(logps) * response_mask(rows, CPU)
+    torch.autograd.backward((logps * weights).sum())
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("architecture", CONFIGS)
+def test_padded_scores_are_those_of_every_row_alone(architecture: str) -> None:
+    model, rows = tiny_model(architecture), random_rows(4, 3)
+    with torch.no_grad():
+        logps = PaddedScorer(model).logps(rows)
+        for row, alone in enumerate(one_by_one(model, rows)):
+            assert torch.allclose(logps[row, : len(alone)], alone, atol=1e-5)
+            assert not logps[row, len(alone) :].any()
+
+
+@pytest.mark.parametrize("architecture", CONFIGS)
+def test_the_fastest_right_path_is_chosen(architecture: str) -> None:
+    expected = {
+        "gemma3": {"decode": "CachedDecoder", "train": "PaddedScorer"},
+        "gpt2": {"decode": "CachedDecoder", "train": "SharedPrefixScorer"},
+        "phi": {"decode": "CachedDecoder", "train": "SharedPrefixScorer"},
+    }
+    fused = {"decode": "FusedDecoder", "train": "FusedScorer"}
+    assert choose_backends(tiny_model(architecture)).names == expected.get(architecture, fused)
+
+
+@pytest.mark.parametrize("architecture", CONFIGS)
+@settings(max_examples=5, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    prompts=st.integers(1, 4),
+    samples=st.integers(1, 4),
+    longest=st.integers(1, 14),
+)
+def test_log_probs_while_decoding_are_those_of_a_full_forward(
+    architecture: str, seed: int, prompts: int, samples: int, longest: int
+) -> None:
+    """Longer than gemma3's window of 6; rows drop out of the batch as their responses end."""
+    model = tiny_model(architecture)
+    rows = random_rows(prompts, samples, longest, seed)
+    with torch.no_grad():
+        truth = PaddedScorer(model).logps(rows)
+    decoders = [CachedDecoder, FusedDecoder] if architecture in FUSED else [CachedDecoder]
+    for decoder in decoders:
+        assert torch.allclose(decoded_logps(decoder(model), rows, CPU), truth, rtol=0, atol=2e-5)
+
+
+def test_recomputing_needs_no_cache() -> None:
+    model, rows = tiny_model("gpt2"), random_rows(3, 3)
+    with torch.no_grad():
+        truth = PaddedScorer(model).logps(rows)
+    assert torch.allclose(decoded_logps(RecomputingDecoder(model), rows, CPU), truth, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(("scorer", "architecture"), SCORERS)
+@settings(max_examples=4, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    prompts=st.integers(1, 4),
+    samples=st.integers(1, 5),
+    longest=st.integers(1, 14),
+)
+def test_gradients_are_those_of_the_padded_computation(
+    scorer: type[FusedScorer], architecture: str, seed: int, prompts: int, samples: int, longest: int
+) -> None:
+    model = tiny_model(architecture)
+    rows = random_rows(prompts, samples, longest, seed)
+    truth = gradients(model, PaddedScorer(model), rows)
+    found = gradients(model, scorer(model), rows)
+    assert found.keys() == truth.keys()
+    largest = max(float(gradient.norm()) for gradient in truth.values())
+    for name, gradient in truth.items():
+        assert float((found[name] - gradient).norm()) <= 1e-5 * max(float(gradient.norm()), 0.1 * largest), (
+            name
+        )
+
+
+def test_a_large_head_is_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows = tiny_model("qwen3"), random_rows(3, 4)
+    whole = gradients(model, FusedScorer(model), rows)
+    monkeypatch.setattr("hacrl.agents.backends.interfaces.LOGITS_AT_ONCE", 200)
+    for name, gradient in gradients(model, FusedScorer(model), rows).items():
+        assert torch.allclose(gradient, whole[name], rtol=1e-4, atol=1e-5), name
+
+
+@pytest.mark.parametrize("architecture", ["qwen3", "gpt2", "gemma3"])
+def test_gradient_checkpointing_changes_nothing(architecture: str) -> None:
+    model, rows = tiny_model(architecture), random_rows(3, 3)
+    truth = gradients(model, PaddedScorer(model), rows)
+    paths = choose_backends(model, gradient_checkpointing=True)
+    for name, gradient in gradients(model, paths.scorer, rows).items():
+        assert torch.allclose(gradient, truth[name], rtol=1e-4, atol=1e-5), name
+    with torch.no_grad():
+        expected = PaddedScorer(model).logps(rows)
+    assert torch.allclose(decoded_logps(paths.decoder, rows, CPU), expected, rtol=0, atol=2e-5)
+
+
+def test_checkpointing_that_would_switch_dropout_on_is_refused() -> None:
+    config = OPTConfig(
+        vocab_size=40,
+        hidden_size=16,
+        word_embed_proj_dim=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        ffn_dim=16,
+    )
+    model = AutoModelForCausalLM.from_config(config).eval()
+    with pytest.raises(
+        AgentError, match=r"'opt' models do not support gradient_checkpointing without dropout"
+    ):
+        choose_backends(model, gradient_checkpointing=True)
+
+
+def test_a_wrong_path_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fused path that forgot the rotary embedding is noticed by its log-probs."""
+    monkeypatch.setattr("hacrl.agents.backends.fused_network.turn", lambda queries_keys, turns: queries_keys)
+    assert choose_backends(tiny_model("qwen3")).names == {
+        "decode": "CachedDecoder",
+        "train": "SharedPrefixScorer",
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"hidden_act": "gelu"}, "activation 'gelu'"),
+        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding"),
+        (
+            {"rope_parameters": {"rope_theta": 1e4, "rope_type": "dynamic", "factor": 2.0}},
+            "rope type 'dynamic'",
+        ),
+    ],
+)
+def test_what_the_lean_path_does_not_do(changes: dict[str, object], reason: str) -> None:
+    model = tiny_model("qwen3")
+    for key, value in changes.items():
+        setattr(model.config, key, value)
+    assert reason in (obstacle(model) or "")

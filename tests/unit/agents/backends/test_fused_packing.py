@@ -1,0 +1,60 @@
+"""No padding outside attention: every prompt token once, every response token but the last."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hacrl.agents.backends.fused_packing import pack
+from helpers_agents import random_rows
+
+CPU = torch.device("cpu")
+
+
+@given(
+    seed=st.integers(0, 200), prompts=st.integers(1, 4), samples=st.integers(1, 5), longest=st.integers(1, 40)
+)
+def test_tokens_positions_and_aims(seed: int, prompts: int, samples: int, longest: int) -> None:
+    rows = random_rows(prompts, samples, longest, seed)
+    packing = pack(rows, CPU, torch.float32)
+    distinct = list(dict.fromkeys(prompt for prompt, _ in rows))
+    expected = [token for prompt in distinct for token in prompt]
+    expected_positions = [position for prompt in distinct for position in range(len(prompt))]
+    for prompt, response in rows:
+        expected += response[:-1]
+        expected_positions += range(len(prompt), len(prompt) + len(response) - 1)
+    assert packing.ids.tolist() == expected
+    assert packing.positions.tolist() == expected_positions
+
+    # Every response token is predicted from the token before it.
+    before = packing.ids[packing.live][packing.states]
+    spread, spread_before = packing.spread(packing.targets.double()), packing.spread(before.double())
+    for row, (prompt, response) in enumerate(rows):
+        assert spread[row, : len(response)].tolist() == list(response)
+        assert spread_before[row, : len(response)].tolist() == [prompt[-1], *response[:-1]]
+        assert not spread[row, len(response) :].any()
+
+
+@given(seed=st.integers(0, 200), samples=st.integers(1, 5), longest=st.integers(1, 40))
+def test_every_token_attends_to_its_own_past_and_nothing_else(seed: int, samples: int, longest: int) -> None:
+    """With equal scores, attention is the mean of the values it may look at: compare with that mean."""
+    rows = random_rows(3, samples, longest, seed)
+    packing = pack(rows, CPU, torch.float32)
+    count = len(packing.ids)
+    values = torch.arange(count, dtype=torch.float32).view(count, 1, 1).expand(-1, -1, 8).contiguous()
+    flat = torch.zeros(count, 1, 8)
+    means = packing.attend(flat, flat, values, 1.0)[:, 0].tolist()
+
+    starts: dict[tuple[int, ...], int] = {}
+    expected: list[float] = []
+    for prompt, _ in rows:
+        if prompt not in starts:
+            starts[prompt] = len(expected)
+            expected += [starts[prompt] + n / 2 for n in range(len(prompt))]
+    for prompt, response in rows:
+        past = list(range(starts[prompt], starts[prompt] + len(prompt)))
+        for _ in response[:-1]:
+            past.append(len(expected))
+            expected.append(sum(past) / len(past))
+    assert torch.allclose(torch.tensor(means), torch.tensor(expected), rtol=1e-4, atol=1e-4)

@@ -1,0 +1,166 @@
+"""Auditing a run of tiny agents: what is measured, what is told, and that nothing is used twice."""
+
+import json
+import math
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from hacrl.algorithm.diagnostics import EstimatorError, SampleStatistics
+from hacrl.analysis.audit.audit import CheckpointAudit, Size, audit
+from hacrl.analysis.audit.audit import _measured as measured_warnings
+from hacrl.analysis.audit.baseline import BaselineAudit
+from hacrl.analysis.audit.opening import open_run, restore
+from hacrl.analysis.audit.pairs import PairAudit, Spread
+from hacrl.cli.app import app
+from hacrl.methods import commons, hacpo, naive
+from hacrl.runs.files import StorageError
+from hacrl.training.team import build_team
+from helpers_train import make_agent, recipe, run, short_answers
+
+SMALL = Size(prompts=12, samples=12)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("audit")
+    agents = {"ada": make_agent(folder / "ada", 1), "eve": make_agent(folder / "eve", 3)}
+    settings = recipe(agents, steps=2, evaluation={"prompts": 2, "before": False}, audit={"every": 1})
+    run(settings, folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def found(finished):
+    return audit(finished, SMALL, reward_funcs=[short_answers])
+
+
+def test_every_checkpoint_and_every_pair_is_measured(finished, found):
+    assert [checkpoint.step for checkpoint in found.checkpoints] == [1, 2]
+    for checkpoint in found.checkpoints:
+        assert {(pair.source, pair.learner) for pair in checkpoint.pairs} == {("ada", "eve"), ("eve", "ada")}
+        assert {baseline.learner for baseline in checkpoint.baselines} == {"ada", "eve"}
+        for pair in checkpoint.pairs:
+            assert pair.worth.rows == 12 * 4 * found.groups == 12 * 4 * 3  # prompts x samples x groups
+            assert pair.worth.largest <= pair.bound + 1e-4
+            assert -1.0 <= pair.cosine <= 1.0
+    written = json.loads((finished / "audit.json").read_text())
+    assert written["checkpoints"][1]["pairs"][0]["cosine"] == found.checkpoints[1].pairs[0].cosine
+    assert written["warnings"] == found.warnings
+
+
+def test_the_same_seed_gives_the_same_audit_and_another_does_not(finished, found):
+    again = audit(finished, SMALL, checkpoint=2, reward_funcs=[short_answers])
+    assert again.checkpoints == found.checkpoints[1:]
+    other = audit(finished, Size(12, 12, seed=1), checkpoint=2, reward_funcs=[short_answers])
+    assert other.checkpoints[0].pairs[0].cosine != found.checkpoints[1].pairs[0].cosine
+
+
+def test_an_audit_leaves_the_run_as_it_is(finished, found):
+    saved = open_run(finished, checkpoint=2)
+    team = build_team(saved.recipe, reward_funcs=[short_answers])
+    try:
+        restore(team, saved.checkpoints[0])
+        final = {m.name: m.policy.fingerprint() for m in team.members}
+    finally:
+        team.close()
+    exported = build_team(
+        saved.recipe.model_copy(
+            update={
+                "agents": tuple(
+                    agent.model_copy(update={"model": str(finished / "agents" / agent.name)})
+                    for agent in saved.recipe.agents
+                )
+            }
+        ),
+        reward_funcs=[short_answers],
+    )
+    try:
+        assert {m.name: m.policy.fingerprint() for m in exported.members} == final
+    finally:
+        exported.close()
+
+
+def test_the_cosine_is_also_measured_live(finished):
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    steps = [line for line in lines if line["step"] > 0 and "agent/ada/reward" in line]
+    assert len(steps) == 2
+    for line in steps:
+        assert -1.0 <= line["cross/ada->eve/cosine"] <= 1.0
+        assert 0.0 <= line["cross/ada->eve/dead"] <= 1.0
+        assert line["cross/ada->eve/weight/largest"] <= line["cross/ada->eve/weight/bound"] + 1e-4
+        assert abs(line["agent/eve/baseline_bias"]) < 1.0
+
+
+def test_mistakes_are_told_before_anything_is_loaded(tmp_path, finished):
+    with pytest.raises(StorageError, match=r"holds no run \(no config.json\)"):
+        audit(tmp_path)
+    with pytest.raises(StorageError, match="no checkpoint of step 7, only of 1, 2"):
+        audit(finished, checkpoint=7)
+    (tmp_path / "config.json").write_text((finished / "config.json").read_text())
+    with pytest.raises(StorageError, match="has no checkpoint to audit"):
+        audit(tmp_path)
+    with pytest.raises(ValueError, match="prompts: expected 2 or more, got 1"):
+        audit(finished, Size(prompts=1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"), [(["--toy", "x"], "without one"), ([], "or --toy"), (["/nowhere"], "no run")]
+)
+def test_the_command_tells_mistakes_without_a_traceback(arguments, message):
+    result = CliRunner().invoke(app, ["audit", *arguments])
+    assert result.exit_code == 2
+    assert message in result.stderr
+
+
+def test_noise_of_a_gradient():
+    """Mean 3 along one axis; noise of variance 4 along both: sqrt(8) / 3."""
+    random = torch.Generator().manual_seed(0)
+    spread = Spread()
+    for _ in range(4000):
+        noise = 2.0 * torch.randn(2, dtype=torch.float64, generator=random)
+        spread.add([torch.tensor([3.0, 0.0]), noise])
+    assert spread.noise() == pytest.approx(math.sqrt(8) / 3, rel=0.05)
+    silent = Spread()
+    silent.add([])
+    silent.add([])
+    assert math.isnan(silent.noise())
+
+
+def bad_checkpoint():
+    off = EstimatorError(bias=-0.2, bias_error=0.01, systematic=0.3, rmse=0.3)
+    good = EstimatorError(bias=0.0, bias_error=0.01, systematic=0.0, rmse=0.1)
+    unsure = EstimatorError(bias=-0.2, bias_error=0.15, systematic=0.0, rmse=0.1)
+    worth = SampleStatistics(100, 0.5, 0.45, 1.0, 2.0, 20.0)
+    return CheckpointAudit(
+        step=9,
+        baselines=[
+            BaselineAudit("ada", "all", 8, 0.5, off, good, good),
+            BaselineAudit("ada", "sort", 4, 0.5, off, good, good),
+            BaselineAudit("eve", "all", 8, 0.5, unsure, good, good),
+        ],
+        pairs=[PairAudit("ada", "eve", 10.0, worth, 40.0, 4.0, 1.0, -0.3, 0.2, -0.5)],
+    )
+
+
+def test_each_threshold_warns_with_what_to_change():
+    warnings = list(measured_warnings([bad_checkpoint()], hacpo()))
+    expected = [
+        ("ada, all prompts: the baseline is off by 0.200", "capability.window"),
+        ("ada, all prompts: the baseline's error for one prompt is 3.00 times", "gspo"),
+        ("ada, sort prompts: the baseline is off by 0.200", "One omega"),
+        ("ada -> eve: 95% of the source's responses have no gradient", "method.delta"),
+        ("ada -> eve: the live responses are worth only 20%", "method.alpha"),
+        ("ada -> eve: one response counts 20.0 times", "capability.clamp"),
+        ("ada -> eve: the source's gradient is 4.0 times as noisy", "samples_per_prompt"),
+        ("ada -> eve: the source's gradient points against the own one (cosine -0.30)", "exchange.topology"),
+        ("ada -> eve: the gradient of the source's wrong responses", "method.delta"),
+    ]
+    assert len(warnings) == len(expected)
+    for warning, (found, change) in zip(warnings, expected, strict=True):
+        assert found in warning
+        assert change in warning
+    # naive uses the plain mean, which is good here; commons has no baseline of everybody's answers.
+    assert list(measured_warnings([bad_checkpoint()], naive())) == warnings[3:]
+    assert list(measured_warnings([bad_checkpoint()], commons())) == warnings[3:]

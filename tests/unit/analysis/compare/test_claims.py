@@ -1,0 +1,79 @@
+"""Claims are judged by intervals alone."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hacrl.analysis.compare.claims import judge
+from hacrl.analysis.compare.suite import Claim
+from helpers_compare import finish, read
+from helpers_suite import finish_all, suite
+
+
+def outcomes(folder, solved, names=("pair",)):
+    found = suite(folder)
+    plans = {name: found.plan(name, folder / "out") for name in names}
+    for plan in plans.values():
+        finish_all(plan, solved)
+    return {name: read(plan) for name, plan in plans.items()}
+
+
+def solved(count):
+    return [1.0] * count + [0.0] * (40 - count)
+
+
+def claim(better, worse, **changes):
+    return Claim(text="t", better=better, worse=worse, measure="greedy", **changes)
+
+
+def test_what_is_clear_holds_its_opposite_does_not_and_chance_decides_nothing(tmp_path):
+    found = outcomes(tmp_path, {"hacpo": (30, 31, 30), "gspo": (10, 11, 10), "gspo_x2": (10, 18, 2)})
+    assert judge(claim("hacpo", "gspo"), found)["pair"].holding == "holds"
+    assert judge(claim("gspo", "hacpo"), found)["pair"].holding == "does not hold"
+    assert judge(claim("gspo", "gspo_x2"), found)["pair"].holding == "not decided"
+
+
+def test_a_margin_allows_a_small_loss_and_the_difference_is_shown_without_it(tmp_path):
+    found = outcomes(tmp_path, {"hacpo": 20, "gspo": 20})
+    assert judge(claim("hacpo", "gspo"), found)["pair"].holding == "not decided"
+    near = judge(claim("hacpo", "gspo", margin=0.01), found)["pair"]
+    assert near.holding == "holds"
+    assert abs(near.difference.mean) < 1e-12
+
+
+def test_said_of_each_agent_the_one_that_lost_decides(tmp_path):
+    planned = suite(tmp_path).plan("pair", tmp_path / "out")
+    for run in planned.runs():
+        of_bob = 5 if run.method == "hacpo" else 20
+        finish(planned, run.method, run.seed, {"ada": solved(40), "bob": solved(of_bob)})
+    found = {"pair": read(planned)}
+    assert judge(claim("hacpo", "gspo"), found)["pair"].difference.mean == -15 / 80
+    each = judge(claim("hacpo", "gspo", agents="each", margin=0.01), found)["pair"]
+    assert each.holding == "does not hold"
+    assert abs(each.difference.mean + 15 / 40) < 1e-12
+    other_way = judge(claim("gspo", "hacpo", agents="each", margin=0.01), found)["pair"]
+    assert other_way.holding == "holds"
+    assert abs(other_way.difference.mean) < 1e-12, "ada gained nothing"
+
+
+def test_settings_without_one_of_the_methods_say_nothing(tmp_path):
+    found = outcomes(tmp_path, {"wide": 30}, ("pair", "short"))
+    assert list(judge(claim("wide", "gspo"), found)) == ["short"]
+    assert list(judge(claim("hacpo", "gspo", settings=("pair",)), found)) == ["pair"]
+    assert judge(Claim(text="t", better="hacpo", worse="gspo"), found) == {}, "nothing was sampled"
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    solved=st.tuples(*[st.integers(0, 40)] * 3),
+    others=st.tuples(*[st.integers(0, 40)] * 3),
+    margin=st.floats(0, 0.2),
+)
+def test_the_word_is_where_the_interval_lies(tmp_path_factory, solved, others, margin):
+    found = outcomes(tmp_path_factory.mktemp("claims"), {"hacpo": solved, "gspo": others})
+    finding = judge(claim("hacpo", "gspo", margin=margin), found)["pair"]
+    if finding.holding == "holds":
+        assert finding.difference.low > -margin - 1e-9
+    elif finding.holding == "does not hold":
+        assert finding.difference.high < -margin + 1e-9
+    else:
+        assert finding.difference.low - 1e-9 <= -margin <= finding.difference.high + 1e-9

@@ -1,0 +1,96 @@
+"""The page of results, from runs whose outcomes are known."""
+
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from hacrl.analysis.compare.assembly import run_suite
+from hacrl.analysis.compare.page import DASH
+from hacrl.analysis.compare.places import Place
+from hacrl.analysis.compare.suite import load_suite
+from hacrl.analysis.compare.tuning import sweeps_of, tune
+from helpers_suite import finish_all, suite, write_suite
+
+CLAIMS = [
+    {"text": "Sharing helps", "better": "hacpo", "worse": "gspo", "measure": "greedy"},
+    {"text": "Wide is better", "better": "wide", "worse": "hacpo", "measure": "greedy", "settings": ["pair"]},
+]
+
+
+@pytest.fixture
+def page(tmp_path):
+    found = suite(tmp_path, claims=CLAIMS)
+    solved = {"hacpo": (30, 31, 30), "gspo": (10, 11, 10), "gspo_x2": (10, 18, 2)}
+    for setting in found.file.settings:
+        finish_all(found.plan(setting, tmp_path / "out"), solved)
+    run_suite(found, tmp_path / "out", tmp_path / "docs" / "results.md", Place())
+    return tmp_path / "docs" / "results.md"
+
+
+def test_the_summary_holds_differences_words_and_dashes(page):
+    text = page.read_text()
+    assert "24 runs: 2 settings, each method with the reported seeds 0, 1, 2" in text
+    of_gspo, of_x2 = (part.split("###")[0] for part in text.split("difference to gspo")[1:3])
+    assert "| gspo (accuracy) | 0.258 | 0.258 |" in of_gspo
+    assert "| hacpo | +0.500 better | +0.500 better |" in of_gspo
+    assert "| gspo_x2 | -0.008 ? | -0.008 ? |" in of_gspo
+    assert f"| wide | {DASH} | -0.008 ? |" in of_gspo
+    assert "| gspo | +0.008 ? | +0.008 ? |" in of_x2, "the same comparison from the other side"
+
+
+def test_sentences_about_claims_are_computed(page):
+    text = page.read_text()
+    assert "- Sharing helps: holds in pair, short." in text
+    assert "- Wide is better: was not tested." in text
+
+
+def test_every_setting_has_its_tables_and_plots_that_can_be_read(page):
+    text = page.read_text()
+    assert text.count("#### What it costs, per agent") == 2
+    assert text.count("#### Greedy accuracy on") == 2
+    for setting in ("pair", "short"):
+        assert f"(results/{setting}.md)" in text
+        everything = (page.parent / "results" / f"{setting}.md").read_text()
+        assert all(
+            title in everything for title in ("## Greedy accuracy on", "## Do the agents become alike?")
+        )
+    shown = {line.split("(")[-1].rstrip(")") for line in text.splitlines() if line.startswith("![")}
+    assert shown == {
+        f"results/{name}.svg" for name in ("pair", "short", "difference-to-gspo", "difference-to-gspo_x2")
+    }
+    for plot in shown:
+        root = ElementTree.fromstring((page.parent / plot).read_text())
+        assert root.tag.endswith("svg")
+    forest = ElementTree.fromstring((page.parent / "results/difference-to-gspo.svg").read_text())
+    assert len([part for part in forest if part.tag.endswith("circle")]) == 2 + 4, "one for each difference"
+    curves = ElementTree.fromstring((page.parent / "results/pair.svg").read_text())
+    assert len([part for part in curves if part.tag.endswith("polyline")]) == 3
+
+
+def test_tuning_keeps_the_best_values_of_every_method_and_says_so(tmp_path):
+    tuning = {
+        "seeds": [7, 8],
+        "changes": {"task.seed": 1},
+        "sweeps": {"hacpo": {"method.delta": [0.1, 0.4]}, "wide": {"optimiser.learning_rate": [0.5]}},
+    }
+    path = write_suite(tmp_path, tuning=tuning)
+    found = load_suite(path)
+    for sweep in sweeps_of(found, tmp_path / "out").values():
+        assert sweep.plan.seeds == (7, 8)
+        assert all(recipe.task.settings == {"seed": 1} for recipe in sweep.plan.recipes.values())
+        finish_all(sweep.plan, {"hacpo-delta-0.1": 12, "hacpo-delta-0.4": 20})
+    chosen = yaml.safe_load(tune(found, tmp_path / "out", Place()).read_text())
+    assert chosen == {
+        "pair": {"hacpo": {"method.delta": 0.4}},
+        "short": {"hacpo": {"method.delta": 0.4}, "wide": {"optimiser.learning_rate": 0.5}},
+    }
+    tuned = load_suite(path)
+    assert tuned.plan("pair", tmp_path).recipes["hacpo"].method.delta == 0.4
+    for setting in tuned.file.settings:
+        finish_all(tuned.plan(setting, tmp_path / "out"), {})
+    run_suite(tuned, tmp_path / "out", tmp_path / "results.md", Place())
+    assert (
+        "tuned on the seeds 7, 8, task.seed 1, none of which is reported"
+        in (tmp_path / "results.md").read_text()
+    )

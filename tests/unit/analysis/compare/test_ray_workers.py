@@ -1,0 +1,91 @@
+"""Workers on a Ray that only plays a cluster: what happens when there is no room, or one is lost."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from hacrl.analysis.compare.ray_workers import RayWorker
+
+ALIVE: Any = SimpleNamespace(lost=False, check=lambda: None, check_now_and_then=lambda: None)
+
+
+class RayError(Exception): ...
+
+
+class FakeRay:
+    """Every answer is a list of one thing, empty until it is there; an error is raised when it is got."""
+
+    exceptions = SimpleNamespace(RayError=RayError)
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.answers: dict[str, Any] = {}
+        """By method; what is not here has not come yet."""
+        self.killed = 0
+
+    def remote(self, cls: type) -> Any:
+        return SimpleNamespace(options=lambda **options: SimpleNamespace(remote=self._actor))
+
+    def _actor(self, folder: str) -> Any:
+        self.asked.append("start")
+        names = ("__ray_ready__", "begin", "ended", "ask_to_stop")
+        return SimpleNamespace(**{name: self._method(name) for name in names})
+
+    def _method(self, name: str) -> Any:
+        def ask(*arguments: Any) -> str:
+            self.asked.append(name)
+            return name
+
+        return SimpleNamespace(remote=ask)
+
+    def wait(self, answers: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        return [answer for answer in answers if answer in self.answers], []
+
+    def get(self, answer: str) -> Any:
+        found = self.answers[answer]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def kill(self, actor: Any) -> None:
+        self.killed += 1
+
+
+def begun(ray: FakeRay) -> RayWorker:
+    worker = RayWorker(ray, ALIVE)
+    ray.answers["__ray_ready__"] = True
+    run: Any = SimpleNamespace(name="gspo/seed_0")
+    worker.begin(run)
+    return worker
+
+
+def test_a_run_is_given_only_to_a_worker_for_which_there_is_room():
+    ray = FakeRay()
+    worker = RayWorker(ray, ALIVE)
+    assert not worker.idle
+    ray.answers["__ray_ready__"] = True
+    assert worker.idle
+
+
+def test_a_worker_is_asked_until_its_run_has_ended():
+    ray = FakeRay()
+    worker = begun(ray)
+    assert not worker.idle
+    assert worker.ended() is None
+    ray.answers["ended"] = None  # it goes on
+    assert worker.ended() is None
+    assert ray.asked == ["start", "__ray_ready__", "begin", "ended", "ended"]
+    ray.answers["ended"] = "with code 0"
+    assert worker.ended() == "with code 0"
+    assert worker.idle
+    assert worker.ended() is None
+
+
+def test_a_lost_worker_costs_its_run_and_is_started_anew():
+    ray = FakeRay()
+    worker = begun(ray)
+    ray.answers = {"ended": RayError("its node has died")}
+    assert worker.ended() == "with its worker on the cluster: its node has died"
+    assert (worker.run, ray.killed, ray.asked.count("start")) == (None, 1, 2)
+    assert not worker.idle

@@ -1,0 +1,486 @@
+from __future__ import annotations
+
+import copy
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from typer.testing import CliRunner
+
+from hacrl.agents.loading import with_adapters
+from hacrl.analysis.doctor import examine, warnings_for
+from hacrl.analysis.doctor import memory as memory_module
+from hacrl.analysis.doctor.advice import Place, needed_on, places
+from hacrl.analysis.doctor.examination import AgentPlan, Diagnosis
+from hacrl.analysis.doctor.memory import KEPT_PER_LAYER, Memory, estimate, in_units
+from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
+from hacrl.cli.app import app
+from hacrl.recipe import LoraSettings, parse_recipe
+from helpers_recipes import Wrong, wrong_recipes
+
+ROOT = Path(__file__).parents[3]
+SIZES = {
+    "hidden_size": 64,
+    "intermediate_size": 160,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 100,
+    "max_position_embeddings": 128,
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    directory = tmp_path_factory.mktemp("model")
+    Qwen3ForCausalLM(Qwen3Config(**SIZES)).save_pretrained(directory)
+    return str(directory)
+
+
+@pytest.fixture(autouse=True)
+def empty_nursery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def recipe_with(model: str, **sections: Any) -> dict[str, Any]:
+    """A recipe of two agents nothing is wrong with, and changes."""
+    agents = [{"name": "a", "model": model, "device": "cpu"}, {"name": "b", "model": "toy:state-b"}]
+    values = {
+        "agents": agents,
+        "task": {"name": "digits", "train": 300},
+        "prompts_per_step": 16,
+        "sampling": {"max_new_tokens": 24},
+    }
+    return {**values, **sections}
+
+
+def warned(values: dict[str, Any]) -> list[str]:
+    found = examine(parse_recipe(values))
+    assert found.errors == []
+    return [warning.key for warning in warnings_for(found)]
+
+
+# --- the command ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("wrong", wrong_recipes()[::12], ids=lambda wrong: f"{wrong.key}-{wrong.what}")
+def test_a_wrong_recipe_ends_with_exit_code_2_and_its_key(wrong: Wrong, tmp_path: Path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(wrong.values))
+    result = CliRunner().invoke(app, ["doctor", str(path)])
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+    assert f"  {wrong.key}" in result.stderr
+    assert len(result.stderr.splitlines()) < 25
+
+
+@pytest.mark.parametrize("content", ["steps: [\n", "agents: []\n", None])
+def test_no_traceback_from_the_command_itself(content: str | None, tmp_path: Path):
+    path = tmp_path / "recipe.yaml"
+    if content is not None:
+        path.write_text(content)
+    command = [sys.executable, "-c", "from hacrl.cli import main; main()", "doctor", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"error: {path}: ")
+    assert "Traceback" not in done.stderr
+
+
+def test_the_report_of_a_recipe_that_can_run(model: str, tmp_path: Path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe_with(model)))
+    result = CliRunner().invoke(app, ["doctor", str(path), "method.delta=0.4", "agents.b.model=toy:state-c"])
+    assert result.exit_code == 0, result.output
+    for expected in (
+        "0.65 0.675",
+        "Task digits: 300 training and 600 test prompts, scored by exact",
+        "58 steps of 16 prompts: 3.1 passes over the task, 14,848 responses drawn in all",
+        "This recipe can run.",
+    ):
+        assert expected in result.stdout
+    assert "warning" not in result.stdout
+
+
+def test_the_quickstart_recipe_can_run():
+    result = CliRunner().invoke(app, ["doctor", str(ROOT / "recipes" / "quickstart.yaml")])
+    assert result.exit_code == 0, result.output
+    assert "warning" not in result.stdout
+
+
+# --- what is worked out -----------------------------------------------------------------------------------
+
+
+def test_the_plan_of_every_agent(model: str):
+    agents = [
+        {"name": "a", "model": model, "samples_per_prompt": 4},
+        {"name": "b", "model": "toy:state-b", "learning_rate": 1e-5},
+        {"name": "c", "model": "toy:state-c"},
+    ]
+    values = recipe_with(model, agents=agents, exchange={"topology": "star", "hub": "b"})
+    plans = {plan.name: plan for plan in examine(parse_recipe(values)).agents}
+    assert {name: plan.peers for name, plan in plans.items()} == {"a": ("b",), "b": ("a", "c"), "c": ("b",)}
+    assert [plans[name].rollouts for name in "abc"] == [64, 128, 128]
+    assert [plans[name].learned for name in "abc"] == [192, 320, 256]
+    assert [plans[name].updates for name in "abc"] == [4, 6, 4]
+    assert plans["a"].tokens == 64 * 24
+    assert plans["a"].windows == pytest.approx((0.85, 0.875))
+    assert plans["b"].windows == pytest.approx((0.85, 0.875, 0.9, 0.925))
+    assert plans["b"].learning_rate == 1e-5
+    assert plans["a"].facts
+    assert plans["b"].facts is None
+
+
+@pytest.mark.parametrize("method", ["gspo", "naive", "hacpo-no_clipping"])
+def test_methods_without_a_window_show_none(method: str, model: str):
+    assert examine(parse_recipe(recipe_with(model, method=method))).agents[0].windows == ()
+
+
+def test_without_the_stepwise_mechanism_the_window_stays(model: str):
+    plan = examine(parse_recipe(recipe_with(model, method="hacpo-no_stepwise"))).agents[0]
+    assert plan.windows == pytest.approx((0.8, 0.8))
+
+
+def test_model_facts_are_those_of_the_model(model: str):
+    network = Qwen3ForCausalLM(Qwen3Config(**SIZES))
+    facts = look_at(model, None)
+    expected = network.num_parameters()
+    assert facts == ModelFacts(
+        expected, expected, 3, 64, 160, query=64, key_value=32, vocabulary=100, context=128
+    )
+    for targets in ("all-linear", ("q_proj", "v_proj")):
+        lora = LoraSettings(rank=4, target_modules=targets)
+        adapted = with_adapters(copy.deepcopy(network), lora, seed=0)
+        trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+        adapted_facts = look_at(model, lora)
+        assert adapted_facts is not None
+        assert (adapted_facts.parameters, adapted_facts.trained) == (expected, trained)
+
+
+def test_hub_models_are_not_downloaded():
+    assert look_at("some-owner/some-model", None) is None
+    assert is_elsewhere("some-owner/some-model")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("Qwen/Qwen3-1.7B-Base", 1_720_574_976),
+        ("Qwen/Qwen3-4B-Base", 4_022_468_096),
+        ("Qwen/Qwen3-8B-Base", 8_190_735_360),
+        ("meta-llama/Llama-3.2-1B-Instruct", 1_235_814_400),
+        ("meta-llama/Llama-3.2-3B-Instruct", 3_212_749_824),
+    ],
+)
+def test_published_sizes_give_the_published_number_of_parameters(name: str, parameters: int):
+    facts = look_at(name, None)
+    assert facts is not None
+    assert facts.parameters == parameters
+
+
+def test_what_is_on_the_hub_is_noted_and_the_rest_is_checked(model: str):
+    values = recipe_with(model, task="math", agents=[{"name": "a", "model": "Qwen/Qwen3-4B-Base"}])
+    found = examine(parse_recipe(values | {"method": "gspo", "steps": 3, "sampling": {"max_rows": 8}}))
+    assert found.errors == []
+    assert [note.key for note in found.notes] == ["task", "agents.0.model"]
+    assert found.agents[0].memory is not None
+
+
+@pytest.mark.parametrize(("gpu_gb", "fits"), [(80, True), (40, False)])
+def test_every_agent_of_a_cluster_has_gpus_of_its_own(gpu_gb: int, fits: bool, model: str):
+    agents = [{"name": name, "model": "Qwen/Qwen3-1.7B-Base", "resources": {"gpus": 1}} for name in "ab"]
+    short = {"max_new_tokens": 512, "max_rows": 64}
+    values = recipe_with(
+        model, agents=agents, runtime="ray", sampling=short, updates={"tokens_per_micro_batch": 4096}
+    )
+    found = examine(parse_recipe(values), gpu_gb * 10**9)
+    assert [(place.name, place.needed <= place.there) for place in places(found)] == [
+        ("each GPU of a", fits),
+        ("each GPU of b", fits),
+    ]
+    assert ("sampling.max_rows" in [warning.key for warning in warnings_for(found)]) is not fits
+
+
+# --- memory -----------------------------------------------------------------------------------------------
+
+FACTS = ModelFacts(
+    parameters=1000,
+    trained=1000,
+    layers=2,
+    hidden=8,
+    feed_forward=16,
+    query=8,
+    key_value=4,
+    vocabulary=50,
+    context=100,
+)
+
+
+def test_memory_by_hand():
+    recipe = parse_recipe(recipe_with("m", samples_per_prompt=2))
+    on_cpu = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
+    assert (on_cpu.weights, on_cpu.gradients, on_cpu.moments, on_cpu.reference) == (4000, 4000, 8000, 4000)
+    rows, row = 32, 30
+    assert on_cpu.cache == rows * row * 2 * 2 * 4 * 4
+    mini_batch = 8 * 2 * row
+    assert on_cpu.activations == mini_batch * (2 * (12 * 8 + 4 * 16) * 4 + 8 * 50)
+    assert on_cpu.kept == 20_000
+    assert on_cpu.passing == max(on_cpu.cache, on_cpu.activations)
+    on_gpu = estimate(recipe, "a", FACTS, "cuda", longest_prompt=6)
+    assert (on_gpu.weights, on_gpu.gradients, on_gpu.moments, on_gpu.reference) == (6000, 2000, 8000, 2000)
+
+
+def test_ranks_share_what_is_kept_and_gather_the_weights_to_sample():
+    def memory(ranks: int) -> Memory:
+        agents = [{"name": "a", "model": "m", "resources": {"ranks": ranks}}]
+        recipe = parse_recipe(recipe_with("m", agents=agents, runtime="ray", samples_per_prompt=2))
+        return estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
+
+    alone, four = memory(1), memory(4)
+    assert four.kept == alone.kept / 4
+    assert (alone.gathered, four.gathered) == (0, 3000)
+    assert four.cache == alone.cache / 4
+    assert four.activations == alone.activations
+    assert four.passing == max(four.gathered + four.cache, four.activations)
+
+
+def test_vllm_has_weights_and_a_cache_of_its_own():
+    engine = {"name": "vllm", "cache_gigabytes": 0.5}
+    agents = [{"name": "a", "model": "m", "engine": engine}]
+    recipe = parse_recipe(recipe_with("m", agents=agents, method="gspo"))
+    memory = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
+    assert (memory.engine, memory.cache) == (500_004_000, 0)
+    assert memory.kept == 500_024_000
+
+
+def test_a_critic_is_a_second_model():
+    alone, with_critic = (
+        estimate(parse_recipe(recipe_with("m", method=method)), "a", FACTS, "cpu", longest_prompt=6)
+        for method in ("grpo", "ppo")
+    )
+    assert alone.critic == 0
+    assert with_critic.critic == alone.weights + alone.gradients + alone.moments
+    assert with_critic.kept == alone.kept + with_critic.critic
+
+
+def test_a_critic_keeps_its_activations_where_its_agent_recomputes_them():
+    deep = replace(FACTS, layers=40)
+    recipe = parse_recipe(recipe_with("m", method="ppo", updates={"gradient_checkpointing": True}))
+    mini_batch = 8 * 8 * 30
+    found = estimate(recipe, "a", deep, "cpu", longest_prompt=6)
+    assert found.activations == mini_batch * 40 * (12 * 8 + 4 * 16) * 4
+
+
+@settings(max_examples=50)
+@given(
+    rows=st.integers(1, 600),
+    budget=st.integers(1, 5000),
+    checkpointing=st.booleans(),
+    kl=st.sampled_from([0.0, 0.1]),
+)
+def test_settings_that_save_memory_never_cost_any(rows: int, budget: int, checkpointing: bool, kl: float):
+    def needed(**changes: Any) -> int:
+        chosen = {"rows": rows, "budget": budget, "checkpointing": checkpointing, "kl": kl, **changes}
+        recipe = parse_recipe(
+            recipe_with(
+                "m",
+                sampling={"max_rows": chosen["rows"], "max_new_tokens": 24},
+                updates={
+                    "tokens_per_micro_batch": chosen["budget"],
+                    "gradient_checkpointing": chosen["checkpointing"],
+                },
+                optimiser={"kl": chosen["kl"]},
+            )
+        )
+        memory = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
+        return memory.kept + memory.passing
+
+    for change in ({"rows": 1}, {"budget": 1}, {"checkpointing": True}, {"kl": 0.0}):
+        assert needed(**change) <= needed()
+
+
+def test_agents_of_a_device_share_only_what_passes():
+    recipe = parse_recipe(recipe_with("m"))
+    memory = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
+    plan = AgentPlan("a", "m", FACTS, "cpu", 0, 1, 1e-6, (), 1, 1, 1, 1, (), memory)
+    assert needed_on([plan] * 3) == 3 * memory.kept + memory.passing
+
+
+def test_agents_that_take_turns_wait_in_the_memory_of_the_cpu(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hacrl.analysis.doctor.advice.memory_of", {"cuda": 7, "cpu": 9}.__getitem__)
+    recipe = parse_recipe(recipe_with("m", runtime={"name": "local", "share_devices": True}))
+    small = estimate(recipe, "a", FACTS, "cuda", longest_prompt=6)
+    large = replace(small, weights=10 * small.weights)
+    plans = [
+        AgentPlan(name, "m", FACTS, "cuda", 0, 1, 1e-6, (), 1, 1, 1, 1, (), memory)
+        for name, memory in (("a", small), ("b", large), ("c", small))
+    ]
+    assert places(Diagnosis(recipe, plans)) == [
+        Place("cuda", large.kept + large.passing, 7),
+        Place("cpu", 2 * small.kept + large.kept, 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("config", "network"), [(LlamaConfig, LlamaForCausalLM), (Qwen3Config, Qwen3ForCausalLM)]
+)
+def test_activations_are_about_what_autograd_keeps(config: Any, network: Any):
+    def kept(layers: int) -> int:
+        model = network(config(**{**SIZES, "num_hidden_layers": layers}))
+        weights = {parameter.data_ptr() for parameter in model.parameters()}
+        storages: dict[int, torch.UntypedStorage] = {}
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            if tensor.data_ptr() not in weights:
+                storages[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            model.model(torch.arange(64).reshape(2, 32))
+        return sum(storage.nbytes() for storage in storages.values())
+
+    real = (kept(3) - kept(1)) / 2 / 64 / 4
+    per_hidden, per_feed_forward = KEPT_PER_LAYER
+    assert real == pytest.approx(per_hidden * 64 + per_feed_forward * 160, rel=0.25)
+
+
+def test_bytes_for_people():
+    assert [in_units(size) for size in (0, 999, 1500, 2e6, 3.25e9, 4e12)] == [
+        "0 B",
+        "999 B",
+        "1.5 kB",
+        "2 MB",
+        "3.25 GB",
+        "4 TB",
+    ]
+
+
+# --- warnings and errors ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "change"),
+    [
+        ("method.delta_step", {"updates": {"mini_batches": 5}}),
+        ("method.delta_step", {"method": {"delta": 0.05}}),
+        ("sampling.max_new_tokens", {"sampling": {"max_new_tokens": 128}}),
+        ("agents.0.learning_rate", {"optimiser": {"learning_rate": 1e-3}}),
+        ("sampling.temperature", {"sampling": {"max_new_tokens": 24, "temperature": 0.7}}),
+        ("sampling.top_p", {"sampling": {"max_new_tokens": 24, "top_p": 0.9}}),
+        ("samples_per_prompt", {"samples_per_prompt": 1, "method": "gspo"}),
+        ("method", {"exchange": {"topology": "nobody"}}),
+        ("evaluation.every", {"evaluation": {"every": 59}}),
+        ("checkpoint.every", {"checkpoint": {"every": 59}}),
+    ],
+)
+def test_what_looks_wrong_is_warned_of(key: str, change: dict[str, Any], model: str):
+    assert warned(recipe_with(model)) == []
+    assert key in warned(recipe_with(model, **change))
+
+
+def test_the_delta_step_that_is_proposed_keeps_the_window_open(model: str):
+    values = recipe_with(model, updates={"mini_batches": 5})
+    message = next(
+        w.message for w in warnings_for(examine(parse_recipe(values))) if w.key == "method.delta_step"
+    )
+    assert "closed in the last 2 of a step's 10 updates" in message
+    assert "delta / 10 = 0.02" in message
+    assert warned({**values, "method": {"delta_step": 0.02}}) == []
+
+
+def test_copies_of_one_agent_and_an_agent_alone(model: str):
+    twins = [{"name": name, "model": model} for name in "ab"]
+    assert warned(recipe_with(model, agents=twins)) == ["agents"]
+    assert warned(recipe_with(model, agents=twins[:1])) == ["method"]
+    assert warned(recipe_with(model, agents=twins[:1], method="gspo")) == []
+
+
+def test_one_peer_after_the_other_is_warned_of_from_three_agents_on(model: str):
+    three = [*recipe_with(model)["agents"], {"name": "c", "model": "toy:state-c"}]
+    sequential = {"peer_order": "sequential"}
+    assert warned(recipe_with(model, exchange=sequential)) == []
+    assert warned(recipe_with(model, agents=three, exchange=sequential)) == ["exchange.peer_order"]
+
+
+def test_a_model_too_large_for_the_machine(model: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("hacrl.analysis.doctor.advice.memory_of", lambda device: 1_000_000)
+    assert warned(recipe_with(model)) == ["sampling.max_rows"]
+    assert memory_module.memory_of("cpu") > 1e8
+
+
+def test_large_copies_and_checkpoints(model: str, monkeypatch: pytest.MonkeyPatch):
+    large = ModelFacts(10**9, 10**9, 2, 8, 16, 8, 4, 50, 4096)
+    monkeypatch.setattr("hacrl.analysis.doctor.examination.look_at", lambda model, lora: large)
+    monkeypatch.setattr("hacrl.analysis.doctor.advice.memory_of", lambda device: 10**12)
+    assert warned(recipe_with(model)) == ["optimiser.kl", "optimiser.kl", "checkpoint.every"]
+    assert warned(recipe_with(model, optimiser={"kl": 0.0}, checkpoint={"every": 5})) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "change", "expected"),
+    [
+        ("task", {"task": "dgits"}, "no task 'dgits'"),
+        ("task", {"task": {"name": "digits", "trian": 3}}, "trian"),
+        ("task", {"task": {"name": "nothing.jsonl"}}, "nothing.jsonl"),
+        ("prompts_per_step", {"prompts_per_step": 301}, "at most the task's 300 training prompts, got 301"),
+        ("evaluation.tasks.1", {"evaluation": {"tasks": ["sort", "srt"]}}, "no task 'srt'"),
+        ("reward.verifier", {"reward": {"verifier": "exat"}}, "did you mean 'exact'?"),
+        (
+            "reward.functions.0.path",
+            {"reward": {"functions": [{"path": "nosuchmodule:f"}]}},
+            "No module named 'nosuchmodule'",
+        ),
+        ("reward.functions.0.path", {"reward": {"functions": [{"path": "math:pi"}]}}, "is not a function"),
+        ("reward.functions.0.path", {"reward": {"functions": [{"path": "math:tau_"}]}}, "AttributeError"),
+    ],
+)
+def test_what_cannot_run_is_an_error(key: str, change: dict[str, Any], expected: str, model: str):
+    found = examine(parse_recipe(recipe_with(model, **change)))
+    assert [problem.key for problem in found.errors] == [key]
+    assert expected in found.errors[0].message
+
+
+def test_models_that_cannot_be_used(tmp_path: Path, model: str):
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "unweighted").mkdir()
+    (tmp_path / "unweighted" / "config.json").write_text(Path(model, "config.json").read_text())
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "config.json").write_text("{")
+    (tmp_path / "broken" / "model.safetensors").write_text("")
+    for wrong, expected in (
+        ("toy:state-z", "there is no toy model 'state-z'"),
+        (str(tmp_path / "absent"), "is neither a directory"),
+        ("a/b/c", "is neither a directory"),
+        (str(tmp_path / "empty"), "no config.json"),
+        (str(tmp_path / "unweighted"), "has no weights: a model.safetensors is expected"),
+        (str(tmp_path / "broken"), "config.json"),
+    ):
+        found = examine(parse_recipe(recipe_with(wrong)))
+        assert [problem.key for problem in found.errors] == ["agents.0.model"], wrong
+        assert expected in found.errors[0].message
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_a_gpu_that_is_not_there(model: str):
+    agents = [{"name": "a", "model": model, "device": "cuda:1"}]
+    found = examine(parse_recipe(recipe_with(model, agents=agents, method="gspo")))
+    assert [problem.key for problem in found.errors] == ["agents.0.device"]
+
+
+def test_missing_packages_name_the_extra(model: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    agents = [{"name": "a", "model": "some/model", "lora": {}}]
+    values = recipe_with(model, agents=agents, logging={"to": ["wandb"]}, method="gspo")
+    found = examine(parse_recipe(values))
+    assert {problem.key: problem.message for problem in found.errors} == {
+        "logging.to": "needs the wandb package: pip install 'hacrl[wandb]'",
+        "agents.0.lora": "needs the peft package: pip install 'hacrl[lora]'",
+    }

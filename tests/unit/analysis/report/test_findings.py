@@ -1,0 +1,48 @@
+"""Signs of trouble are found, and only then."""
+
+from __future__ import annotations
+
+from hacrl.analysis.report.findings import findings, losses
+
+WELL = {
+    "agent/a/frac_reward_zero_std": [0.3] * 12,
+    "agent/a/capability": [0.0, 0.4] + [0.5] * 10,
+    "agent/a/completions/clipped_ratio": [0.5, 0.5] + [0.0] * 10,
+    "agent/a/unscored": [0] * 12,
+    "cross/b->a/inside": [0.01, 0.02] + [0.4] * 10,
+    "cross/a->b/inside": [0.3] * 12,
+}
+
+
+def test_a_healthy_run_has_none() -> None:
+    assert findings(["a", "b"], WELL, windowed=True) == []
+
+
+def test_each_sign_is_found_in_the_last_steps() -> None:
+    for key, column, word in (
+        ("agent/a/frac_reward_zero_std", [0.1] * 2 + [0.9] * 10, "90% of its prompts had equal rewards"),
+        ("agent/a/capability", [0.5] * 2 + [0.0] * 10, "a has capability 0"),
+        ("agent/a/completions/clipped_ratio", [0.0] * 2 + [0.25] * 10, "25% of its answers were cut"),
+        ("agent/a/unscored", [0] * 2 + [2] * 10, "could not be scored"),
+        ("cross/b->a/inside", [0.9] * 2 + [0.01] * 10, "a hardly learns from b (1.0%)"),
+    ):
+        found = findings(["a", "b"], {**WELL, key: column}, windowed=True)
+        assert len(found) == 1
+        assert word in found[0]["title"]
+        assert len(found[0]["text"]) > 60
+
+
+def test_without_a_window_none_is_closed() -> None:
+    assert findings(["a", "b"], {**WELL, "cross/b->a/inside": [0.0] * 12}, windowed=False) == []
+
+
+def test_a_loss_counts_when_the_intervals_part() -> None:
+    def outcome(low: float, high: float) -> dict[str, object]:
+        before = {"greedy": {"mean": 0.5, "low": 0.45, "high": 0.55, "problems": 100}}
+        after = {"greedy": {"mean": (low + high) / 2, "low": low, "high": high, "problems": 100}}
+        return {"a": {"tasks": {"t": {"samples": 0, "before": before, "after": after}}}}
+
+    assert [finding["title"] for finding in losses(outcome(0.3, 0.4))] == [
+        "a got worse: greedy on t 0.500 to 0.350"
+    ]
+    assert losses(outcome(0.4, 0.5)) == losses(outcome(0.7, 0.8)) == losses(None) == []

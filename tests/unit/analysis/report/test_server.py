@@ -1,0 +1,105 @@
+"""`hacrl watch` serves two addresses to this machine, and tells when a run has gone on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from hacrl.analysis.report.server import LiveRuns, make_server
+from helpers_report import lines, page_data
+
+
+class Visitor:
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def get(
+        self, path: str, method: str = "GET", host: str | None = None, **headers: str
+    ) -> tuple[HTTPResponse, bytes]:
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection.request(method, path, headers={"Host": host or f"127.0.0.1:{self.port}", **headers})
+        response = connection.getresponse()
+        body = response.read()
+        connection.close()
+        return response, body
+
+
+@pytest.fixture
+def visitor(copy: Path) -> Iterator[Visitor]:
+    server = make_server(LiveRuns([copy, copy.parent / "alone"]))
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield Visitor(server.server_port)
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_the_page_and_its_data_are_those_of_the_runs(visitor: Visitor, copy: Path) -> None:
+    response, page = visitor.get("/")
+    assert (response.status, response.headers["Cache-Control"]) == (200, "no-store")
+    _, body = visitor.get("/data.json")
+    assert page_data(page.decode()) == json.loads(body)
+    assert [run["name"] for run in json.loads(body)["runs"]] == ["together", "alone"]
+    assert "connect-src 'self'" in page.decode()
+
+
+def test_data_is_sent_again_only_when_a_run_has_gone_on(visitor: Visitor, copy: Path) -> None:
+    tag = visitor.get("/data.json")[0].headers["ETag"]
+    again, body = visitor.get("/data.json", **{"If-None-Match": tag})
+    assert (again.status, body) == (304, b"")
+    newest = lines(copy / "metrics.jsonl")[-1]
+    with (copy / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({**newest, "step": 7, "agent/ann/accuracy": 0.125}) + "\n")
+    changed, body = visitor.get("/data.json", **{"If-None-Match": tag})
+    run = json.loads(body)["runs"][0]
+    assert (changed.status, run["step"], run["series"]["agent/ann/accuracy"][-1]) == (200, 7, 0.125)
+
+
+def test_a_run_that_cannot_be_read_for_a_moment_stays_on_the_page(visitor: Visitor, copy: Path) -> None:
+    _, before = visitor.get("/data.json")
+    (copy / "config.json").rename(copy / "aside.json")
+    response, during = visitor.get("/data.json")
+    assert (response.status, during) == (200, before)
+    (copy / "aside.json").rename(copy / "config.json")
+    assert visitor.get("/data.json")[1] == before
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "evil.example:80", "127.0.0.1:1"])
+def test_other_names_for_this_machine_are_refused(visitor: Visitor, host: str) -> None:
+    """A page of another site whose name was made to point here must not read the data."""
+    for path in ("/", "/data.json"):
+        response, body = visitor.get(path, host=host)
+        assert response.status == 403
+        assert b"runs" not in body
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/config.json",
+        "/../config.json",
+        "/data.json/../config.json",
+        "//etc/passwd",
+        "/data.json?x",
+        "/%2e%2e/",
+    ],
+)
+def test_there_are_no_other_addresses(visitor: Visitor, path: str) -> None:
+    assert visitor.get(path)[0].status == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS"])
+def test_get_is_the_only_method(visitor: Visitor, method: str) -> None:
+    assert visitor.get("/", method)[0].status == 501
+
+
+def test_it_listens_on_loopback_alone(copy: Path) -> None:
+    server = make_server(LiveRuns([copy]))
+    assert server.server_address[0] == "127.0.0.1"
+    server.server_close()

@@ -1,0 +1,72 @@
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hacrl.analysis.doctor.models import ModelFacts
+from hacrl.analysis.simulate.check import FITTED, PREDICTED, Checked, Outcome, _outcome, this_machine
+from hacrl.analysis.simulate.forecast import Lengths, forecast
+from hacrl.analysis.simulate.hardware import Cost, Hardware, LoopCost
+from hacrl.analysis.simulate.measure import Case, Measured, _recipe, measure
+from hacrl.bench.peer.workload import Size
+
+TRUE = Hardware(
+    name="",
+    origin="",
+    sample=Cost(3e-11, 5e-11, 3e-4),
+    update=Cost(2e-11, 1e-11, 1e-3),
+    link=float("inf"),
+    network=float("inf"),
+    loop=LoopCost(1e-4, 1e-6),
+    width=4,
+)
+
+
+def facts_of(size: Size) -> ModelFacts:
+    weights = size.layers * size.hidden * (2 * size.hidden + size.hidden + 3 * size.intermediate)
+    weights += size.hidden * size.vocab
+    shape = (size.layers, size.hidden, size.intermediate, size.hidden, size.hidden // 2, size.vocab, None)
+    return ModelFacts(weights, weights, *shape)
+
+
+def as_measured(case: Case, slower: float = 1.0) -> Measured:
+    """A step that takes exactly what the formulas say, its sampling perhaps longer."""
+    recipe = _recipe(case, [Path(f"agent-{number}") for number in range(len(case.sizes))])
+    facts = {agent.name: facts_of(size) for agent, size in zip(recipe.agents, case.sizes, strict=True)}
+    cost = forecast(recipe, facts, Lengths(32, case.max_new, case.max_new), TRUE, "exact")
+    phases = {
+        name: {"sample": slower * agent.sample, "update": agent.update} for name, agent in cost.agents.items()
+    }
+    computing = sum(sum(seconds.values()) for seconds in phases.values())
+    return Measured(case, recipe, facts, 32, phases, computing + cost.exchange)
+
+
+def test_a_machine_that_obeys_the_formulas_is_predicted_exactly():
+    found = this_machine([as_measured(case) for case in FITTED])
+    assert found.sample.per_flop == pytest.approx(TRUE.sample.per_flop, rel=1e-4)
+    assert found.loop.per_token == pytest.approx(TRUE.loop.per_token, rel=1e-4)
+    outcomes = [_outcome(as_measured(case), found) for case in PREDICTED]
+    assert [outcome.error for outcome in outcomes] == pytest.approx([0.0] * len(PREDICTED), abs=1e-3)
+
+
+def test_one_step_that_is_predicted_badly_fails_the_check():
+    found = this_machine([as_measured(case) for case in FITTED])
+    good = [_outcome(as_measured(case), found) for case in PREDICTED]
+    bad: Outcome = _outcome(as_measured(PREDICTED[0], slower=2.0), found)
+    assert bad.error < -0.2
+    assert Checked(found, good).passed
+    assert not Checked(found, [*good, bad]).passed
+
+
+def test_phases_of_every_agent_are_measured_within_the_step():
+    tiny = Size(32, 1, 2, 64)
+    alone, pair = measure(
+        [Case((tiny,), 2, 2, 4), Case((tiny, replace(tiny, layers=2)), 2, 2, 4)], 1, lambda doing: None
+    )
+    assert list(alone.phases) == ["agent-0"]
+    assert list(pair.phases) == ["agent-0", "agent-1"]
+    for step in (alone, pair):
+        assert step.rest > 0
+        assert 24 <= step.prompt_tokens <= 40
+        assert all(seconds > 0 for phases in step.phases.values() for seconds in phases.values())
+    assert pair.facts["agent-1"].layers == 2

@@ -1,0 +1,80 @@
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hacrl.analysis.doctor.models import ModelFacts
+from hacrl.analysis.simulate.work import Workload, micro_batches, sampling, updating
+from hacrl.bench.peer.flops import forward_flops
+from hacrl.bench.peer.workload import Size
+
+SIZE = Size(hidden=64, layers=3, heads=4, vocab=100)
+FACTS = ModelFacts(
+    parameters=130_000,
+    trained=130_000,
+    layers=SIZE.layers,
+    hidden=SIZE.hidden,
+    feed_forward=SIZE.intermediate,
+    query=SIZE.heads * SIZE.head_dim,
+    key_value=SIZE.kv_heads * SIZE.head_dim,
+    vocabulary=SIZE.vocab,
+    context=None,
+)
+LOAD = Workload(
+    prompts=4,
+    prompt_tokens=30,
+    responses=32,
+    response_tokens=200,
+    longest_response=200,
+    taught_tokens=32 * 200,
+    own_share=1.0,
+    sources=1,
+    updates=2,
+    rows_at_once=512,
+    tokens_per_micro_batch=16384,
+)
+
+
+def test_arithmetic_is_that_of_the_benchmark_for_long_responses():
+    """The benchmark counts to the token what the simulation counts by mean lengths."""
+    exact = 4 * forward_flops(SIZE, 30, [200] * 8)
+    assert sampling(FACTS, LOAD).flops == pytest.approx(exact, rel=0.01)
+    assert updating(FACTS, LOAD).flops == pytest.approx(3 * exact, rel=0.01)
+
+
+def test_memory_traffic_of_sampling_by_hand():
+    weights = 3 * (64 * 2 * (64 + 32) + 3 * 64 * 192) + 64 * 100
+    cache = 32 * 200 * (30 + 100) * 2 * 3 * 32 * 4
+    logits = 32 * 200 * 8 * 4 * 100
+    assert sampling(FACTS, LOAD).bytes == 201 * 4 * weights + cache + logits
+    assert sampling(FACTS, LOAD).passes == 201 * 3
+
+
+def test_rows_that_do_not_fit_at_once_come_one_batch_after_the_other():
+    halves = sampling(FACTS, replace(LOAD, rows_at_once=16))
+    assert halves.passes == 2 * sampling(FACTS, LOAD).passes
+    assert halves.flops == sampling(FACTS, LOAD).flops
+
+
+@pytest.mark.parametrize(("budget", "expected"), [(16384, 2), (3200, 4), (1, 6520)])
+def test_every_update_has_micro_batches_of_its_own(budget: int, expected: int):
+    assert micro_batches(replace(LOAD, tokens_per_micro_batch=budget)) == expected
+
+
+def test_the_reference_and_recomputing_cost_forward_passes():
+    plain = updating(FACTS, LOAD).flops / 3
+    assert updating(FACTS, replace(LOAD, kl=True, own_share=0.5)).flops == pytest.approx(3.5 * plain)
+    assert updating(FACTS, replace(LOAD, checkpointing=True)).flops == pytest.approx(4 * plain)
+
+
+@given(st.integers(1, 4).map(lambda power: 2**power))
+def test_ranks_share_the_arithmetic(ranks: int):
+    load = replace(LOAD, prompts=32, responses=256, taught_tokens=256 * 200)
+    sharded = replace(load, ranks=ranks)
+    assert sampling(FACTS, sharded).flops * ranks == pytest.approx(sampling(FACTS, load).flops)
+    without_prompts = replace(load, prompt_tokens=0)
+    assert updating(FACTS, replace(without_prompts, ranks=ranks)).flops * ranks == pytest.approx(
+        updating(FACTS, without_prompts).flops
+    )
+    assert updating(FACTS, sharded).bytes * ranks >= updating(FACTS, load).bytes

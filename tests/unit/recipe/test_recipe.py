@@ -1,0 +1,420 @@
+from __future__ import annotations
+
+import contextlib
+import copy
+import dataclasses
+import inspect
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hacrl import algorithm, methods
+from hacrl.agents.settings import LoraSettings as AgentLora
+from hacrl.agents.settings import Optimisation, Sampling
+from hacrl.methods import Mechanism
+from hacrl.recipe import (
+    HacpoSettings,
+    LoraSettings,
+    OptimiserSettings,
+    Recipe,
+    RecipeError,
+    RuntimeSettings,
+    SamplingSettings,
+    UpdatesSettings,
+    load_recipe,
+    make_method,
+    parse_recipe,
+    recipe_differences,
+)
+from hacrl.recipe.keys import all_keys
+from hacrl.recipe.method import METHODS
+from hacrl.recipe.method import Mechanism as RecipeMechanism
+from hacrl.recipe.reference import reference_table
+from helpers_recipes import VALID, Wrong, changed, wrong_recipes
+
+ROOT = Path(__file__).parents[3]
+WRONG = wrong_recipes()
+SMALLEST = "agents: [{name: a, model: toy:state-a}, {name: b-1.7, model: toy:state-b}]\ntask: digits\n"
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(text: str) -> Path:
+        path = tmp_path / "recipe.yaml"
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def message(values: dict[str, Any], *overrides: str) -> str:
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(values, overrides)
+    return str(caught.value)
+
+
+def test_there_are_at_least_300_wrong_recipes():
+    assert len(WRONG) >= 300
+    assert len({json.dumps(wrong.values, sort_keys=True) for wrong in WRONG}) >= 300
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: f"{wrong.key}-{wrong.what}")
+def test_a_wrong_recipe_is_refused_on_one_screen_with_the_key_named(wrong: Wrong, write):
+    path = write(yaml.safe_dump(wrong.values))
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path)
+    text = str(caught.value)
+    assert text.startswith(f"{path}: ")
+    assert len(text.splitlines()) < 25
+    assert max(map(len, text.splitlines())) < 300
+    named = [problem.key for problem in caught.value.problems]
+    assert any(key == wrong.key or key.startswith(f"{wrong.key}.") for key in named), text
+
+
+def test_the_recipe_they_are_made_from_is_right():
+    recipe = parse_recipe(VALID)
+    assert recipe.agents[0].lora == LoraSettings(rank=8, alpha=16.0, target_modules=("q_proj", "v_proj"))
+    assert recipe.optimiser.betas == (0.9, 0.98)
+    assert recipe.task.settings == {"train": 300}
+    assert recipe.evaluation.tasks[0].name == "reverse"
+
+
+@pytest.mark.parametrize("values", [VALID, yaml.safe_load(SMALLEST), changed(method="hacpo-no_exponent")])
+def test_resolved_reads_back_as_the_same_recipe(values: dict[str, Any]):
+    recipe = parse_recipe(values)
+    assert Recipe.model_validate(json.loads(json.dumps(recipe.resolved()))) == recipe
+
+
+def test_defaults_are_the_papers_and_the_agents_own():
+    recipe = parse_recipe(yaml.safe_load(SMALLEST))
+    assert (recipe.steps, recipe.prompts_per_step, recipe.samples_per_prompt) == (58, 128, 8)
+    assert recipe.optimiser.kl == 0.001
+    for section, record, apart in (
+        (SamplingSettings(), Sampling(), {"greedy"}),
+        (LoraSettings(), AgentLora(), set()),
+        (OptimiserSettings(), Optimisation(), {"kl", "total_updates", *UpdatesSettings.model_fields}),
+    ):
+        expected = {field.name for field in dataclasses.fields(record)} - apart
+        for name in expected:
+            assert getattr(section, name) == getattr(record, name), name
+    assert UpdatesSettings().tokens_per_micro_batch == Optimisation().tokens_per_micro_batch
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "hacpo_copies"])
+def test_methods_have_the_algorithms_settings_and_defaults(name: str):
+    recipe = parse_recipe({**yaml.safe_load(SMALLEST), "method": name})
+    factory = getattr(methods, name)
+    assert make_method(recipe.method, 2) == factory()
+    assert recipe.method.rollout_factor(2) == factory().rollout_factor
+    if "hacpo" not in name:
+        assert recipe.method.settings().keys() == inspect.signature(factory).parameters.keys()
+
+
+def test_ablations_by_name_and_by_list():
+    assert get_args(RecipeMechanism) == get_args(Mechanism)
+    by_name = parse_recipe(changed(method="hacpo-no_exponent-no_stepwise"))
+    by_list = parse_recipe(changed(method={"without": ["exponent", "stepwise"]}))
+    assert by_name == by_list
+    assert make_method(by_name.method, 2) == methods.hacpo(without=("exponent", "stepwise"))
+
+
+def test_settings_reach_the_method():
+    method = make_method(parse_recipe(changed(method={"name": "hacpo", "delta": 0.5, "alpha": 3})).method, 2)
+    assert method == methods.hacpo(algorithm.HacpoParams(delta=0.5, alpha=3.0))
+
+
+def test_updates_and_samples_of_every_agent():
+    star = parse_recipe(VALID)
+    assert star.topology() == {"small": ("large",), "large": ("small", "third"), "third": ("large",)}
+    assert [star.updates_per_step(name) for name in ("small", "large", "third")] == [4, 6, 4]
+    assert [star.samples_of(name) for name in ("small", "large")] == [4, 8]
+    assert [star.learning_rate_of(name) for name in ("small", "large")] == [1e-5, 2e-6]
+    alone = parse_recipe(changed(method="gspo_x2", exchange={}))
+    assert alone.updates_per_step("large") == 4
+    assert alone.samples_of("small") == 8
+
+
+def test_importing_the_configuration_loads_no_torch():
+    code = "import sys, hacrl.recipe; print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
+# --- suggestions ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        (changed(stepz=3), "stepz: unknown key; did you mean 'steps'?"),
+        (changed(learning_rate=1), "learning_rate: unknown key; did you mean 'optimiser.learning_rate'?"),
+        (changed(optimiser={"lr": 1}), "optimiser.lr: unknown key; the keys here are learning_rate, betas"),
+        (changed(method="hcpo"), "got 'hcpo'; did you mean 'hacpo'?"),
+        (changed(optimiser={"schedule": "Cosin"}), "got 'Cosin'; did you mean 'cosine'?"),
+        (changed(exchange__hub="lrge"), "got 'lrge'; did you mean 'large'?"),
+        (
+            changed(method={"name": "gspo", "delta": 1}),
+            "unknown key; the keys here are name, clip_low, clip_high",
+        ),
+        (changed(steps="many"), "steps: expected a whole number, got 'many'"),
+        (
+            changed(agents__0__device="gpu"),
+            "agents.0.device: expected auto, cpu, cuda or cuda:NUMBER, got 'gpu'",
+        ),
+    ],
+)
+def test_messages_say_what_to_write_instead(values: dict[str, Any], expected: str):
+    assert expected in message(values)
+
+
+def test_all_mistakes_at_once_ten_shown():
+    text = message({"agents": [], **{f"key{number}": 1 for number in range(14)}})
+    assert text.startswith("recipe: 16 problems\n")
+    assert len(text.splitlines()) == 12
+    assert text.endswith("... and 6 more")
+
+
+def test_long_and_odd_values_and_keys_are_cut():
+    assert len(message(changed(steps="x" * 10_000))) < 200
+    assert len(message(changed(**{"x" * 10_000: 1}))) < 600
+    assert len(message(changed(**{"a\n\x1b[31mb": 1})).splitlines()) == 2
+    assert "'<tag>': unknown key" in message(changed(**{"<tag>": 1}))
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.sampled_from([key.path.replace(".N", ".0") for key in all_keys()]), JSON)
+def test_any_value_anywhere_gives_a_recipe_or_a_recipe_error(path: str, value: object):
+    values = copy.deepcopy(VALID)
+    place: Any = values
+    *sections, last = path.split(".")
+    for part in sections:
+        place = place[int(part)] if part == "0" else place.get(part)
+        if not isinstance(place, dict | list):
+            return
+    place[int(last) if last == "0" else last] = value
+    with contextlib.suppress(RecipeError):
+        recipe = parse_recipe(values)
+        assert Recipe.model_validate(recipe.resolved()) == recipe
+
+
+PLANS = ("plan.yaml", "claims.yaml", "commons.yaml", "tuned.yaml")
+RECIPES = [path for path in (ROOT / "recipes").rglob("*.yaml") if path.name not in PLANS]
+
+
+@pytest.mark.parametrize("path", sorted(RECIPES), ids=lambda path: path.name)
+def test_every_recipe_of_the_repository_is_valid(path: Path):
+    load_recipe(path)
+
+
+# --- overrides --------------------------------------------------------------------------------------------
+
+
+def test_overrides_by_dotted_key(write):
+    recipe = load_recipe(
+        write(SMALLEST),
+        [
+            "optimiser.learning_rate=3e-4",
+            "agents.0.model=some/directory",
+            "agents.b-1.7.lora.rank=4",
+            "agents.a.device=cpu",
+            "method.delta=0.5",
+            "task.train=300",
+            "exchange.topology=[[a, b-1.7]]",
+            "evaluation.tasks=[sort]",
+        ],
+    )
+    assert recipe.optimiser.learning_rate == 3e-4
+    assert recipe.agents[0].model == "some/directory"
+    assert recipe.agents[0].device == "cpu"
+    assert recipe.agents[1].lora == LoraSettings(rank=4)
+    assert recipe.method == HacpoSettings(delta=0.5)
+    assert recipe.task.model_dump() == {"name": "digits", "train": 300}
+    assert recipe.topology() == {"a": (), "b-1.7": ("a",)}
+
+
+def test_an_override_keeps_a_bare_method_name(write):
+    recipe = load_recipe(write(SMALLEST + "method: grpo\n"), ["method.clip_low=0.1"])
+    assert make_method(recipe.method, 1) == methods.grpo(clip_low=0.1)
+
+
+def test_a_later_override_wins_and_values_may_contain_equal_signs(write):
+    recipe = load_recipe(write(SMALLEST), ["steps=3", "steps=4", "agents.a.model=x=y"])
+    assert (recipe.steps, recipe.agents[0].model) == (4, "x=y")
+
+
+def test_an_override_of_one_alias_leaves_the_others(write):
+    shared = (
+        "agents: [{name: a, model: m, lora: &l {rank: 2}}, {name: b, model: m, lora: *l}]\ntask: digits\n"
+    )
+    recipe = load_recipe(write(shared), ["agents.a.lora.rank=8"])
+    assert [agent.lora and agent.lora.rank for agent in recipe.agents] == [8, 2]
+
+
+def test_parsing_leaves_the_callers_values_alone():
+    values = yaml.safe_load(SMALLEST)
+    parse_recipe(values, ["agents.a.model=other", "method.delta=0.5"])
+    assert values == yaml.safe_load(SMALLEST)
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("steps", "'steps' on the command line: expected key=value"),
+        ("=3", "'=3' on the command line: expected key=value"),
+        ("steps.=3", "expected key=value"),
+        ("steps.many=3", "steps is 58, which has no keys"),
+        ("agents.c.model=x", "no agent is called 'c'"),
+        ("agents.b-17.model=x", "did you mean 'b-1.7'?"),
+        ("agents.7.model=x", "agents has the entries 0 to 1, but no '7'"),
+        ("steps=[", "line 1"),
+        ("steps=many", "steps: expected a whole number, got 'many' (set on the command line)"),
+        (
+            "agents.b-1.7.modle=x",
+            "agents.1.modle: unknown key; did you mean 'model'? (set on the command line)",
+        ),
+    ],
+)
+def test_wrong_overrides(override: str, expected: str):
+    assert expected in message({**yaml.safe_load(SMALLEST), "steps": 58}, override)
+
+
+LATE = {**yaml.safe_load(SMALLEST), "exchange": {"asynchronous": {}}, "checkpoint": {"every": 9}}
+SHARING = {"hacpo", "hacpo_muted", "naive", "ftis", "commons", "sft_strongest"}
+"""Whose peers can be late."""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_late_peers_are_refused_where_they_cannot_come_later(method: str):
+    shares = parse_recipe({**yaml.safe_load(SMALLEST), "method": method}).method.shares
+    if shares and method not in SHARING:
+        assert f"exchange.asynchronous: method {method} " in message({**LATE, "method": method})
+    else:
+        assert not parse_recipe({**LATE, "method": method}).asynchronous  # nobody is late in one process
+        assert parse_recipe({**LATE, "method": method, "runtime": "ray"}).asynchronous
+
+
+def test_late_peers_need_an_update_of_their_own():
+    changed = {"method": "commons", "updates": {"mini_batches": 1}}
+    assert "updates.mini_batches: expected at least 2 with method commons" in message({**LATE, **changed})
+
+
+def test_agents_that_meet_in_every_step_cannot_be_asynchronous():
+    text = message({**yaml.safe_load(SMALLEST), "exchange": {"asynchronous": {"max_staleness": 1}}})
+    assert "checkpoint.every: expected more than 1 with exchange.asynchronous, got 1" in text
+
+
+# --- differences ------------------------------------------------------------------------------------------
+
+
+def differences(**changes: Any) -> list[str]:
+    return recipe_differences(parse_recipe(VALID).resolved(), parse_recipe(changed(**changes)).resolved())
+
+
+def test_differences_name_the_key_and_both_values():
+    assert differences() == []
+    assert differences(seed=4, optimiser__betas=[0.9, 0.99]) == [
+        "seed: 3 before, 4 now",
+        "optimiser.betas: [0.9, 0.98] before, [0.9, 0.99] now",
+    ]
+    assert "agents.small.lora.rank: 8 before, not set now" in differences(agents__0__lora=None)
+    assert {
+        "method.delta_step: 0.02 before, 0.025 now",
+        "method.alpha: 2.0 before, 1.0 now",
+    } <= set(differences(method={"delta": 0.3}))
+
+
+def test_a_key_that_an_older_version_did_not_know_is_null():
+    now = parse_recipe(yaml.safe_load(SMALLEST)).resolved()
+    then = {
+        **now,
+        "exchange": {key: value for key, value in now["exchange"].items() if key != "asynchronous"},
+    }
+    assert recipe_differences(then, now) == []
+    later = {**now, "exchange": {**now["exchange"], "asynchronous": {"max_staleness": 2}}}
+    assert recipe_differences(then, later) == ["exchange.asynchronous.max_staleness: not set before, 2 now"]
+
+
+def test_what_only_looks_at_a_run_or_bounds_its_memory_may_change():
+    assert not differences(
+        logging={},
+        checkpoint={"every": 5},
+        evaluation={},
+        audit={"every": 5},
+        sampling__max_rows=8,
+        updates__tokens_per_micro_batch=64,
+        updates__gradient_checkpointing=False,
+        agents__0__device="auto",
+        agents__0__resources={"cpus": 4},
+        runtime="local",
+        reward__deadline_seconds=1,
+    )
+
+
+def test_a_name_alone_chooses_the_runtime_and_an_agent_on_a_gpu_has_to_ask_for_it():
+    assert parse_recipe(changed(runtime="local"), ["runtime.name=ray"]).runtime == RuntimeSettings(name="ray")
+    text = message(changed(agents__1__device="cuda"))
+    assert "agents.1.resources.gpus: expected more than 0 for cuda, got 0" in text
+
+
+def test_ranks_are_spread_evenly_over_machines_and_each_has_at_most_one_gpu():
+    spread = {"ranks": 4, "gpus": 1, "nodes": 2}
+    address = {"name": "ray", "address": "10.0.0.1:6379"}
+    assert parse_recipe(changed(agents__1__resources=spread, runtime=address)).agents[1].resources.ranks == 4
+    here = {"name": "ray"}
+    for resources, problem in (
+        (spread, "nodes: a cluster that is started here has 1 machine: set runtime.address, or 1"),
+        ({"ranks": 3, "nodes": 2}, "nodes: 3 ranks cannot be spread evenly over 2 machines"),
+        ({"ranks": 2, "gpus": 0.5}, "gpus: expected 0 or 1 for each of several ranks, got 0.5"),
+    ):
+        assert f"agents.1.resources.{problem}" in message(
+            changed(agents__1__resources=resources, runtime=here)
+        )
+
+
+def test_devices_are_shared_by_agents_that_can_leave_them():
+    text = message(changed(runtime={"share_devices": True}, agents__1__engine="vllm"))
+    assert "agents.1.engine: expected builtin with runtime.share_devices, got vllm" in text
+    on_ray = {"name": "ray", "address": "10.0.0.1:6379", "share_devices": True}
+    valid: dict[str, Any] = {"agents__0__resources": {}, "exchange": {}, "runtime": on_ray}
+    assert parse_recipe(changed(**valid, agents__1__resources={"ranks": 4})).runtime.share_devices
+    for change, problem in (
+        ({"agents__1__resources": {"gpus": 1}}, "agents.1.resources.gpus: expected 0 with"),
+        ({"agents__1__resources": {"ranks": 2, "nodes": 2}}, "agents.1.resources.nodes: expected 1 with"),
+        (
+            {"exchange": {"asynchronous": {}}, "checkpoint": {"every": 2}},
+            "exchange.asynchronous: expected null with runtime.share_devices",
+        ),
+    ):
+        assert problem in message(changed(**valid | change))
+
+
+def test_the_order_of_agents_does_not_matter():
+    assert differences(agents=[*reversed(VALID["agents"])]) == []
+    assert differences(agents=[VALID["agents"][0], VALID["agents"][1]])[0].startswith("agents.third.name")
+
+
+def test_a_run_may_be_extended_only_while_its_schedule_is_constant():
+    assert differences(steps=70) == ["steps: 7 before, 70 now"]
+    old, new = (parse_recipe(changed(optimiser={}, steps=steps)).resolved() for steps in (7, 70))
+    assert recipe_differences(old, new) == []
+
+
+# --- documentation ----------------------------------------------------------------------------------------
+
+
+def test_the_documentation_lists_every_key():
+    assert reference_table() in (ROOT / "docs" / "recipe.md").read_text()
+    assert all(key.field.description for key in all_keys())

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hacrl.runs.trajectories import read_run, read_step, step_file, write_step
+from helpers_sharing import HARD_TEXTS, trajectory
+
+
+def test_trajectories_read_back_identically(tmp_path: Path) -> None:
+    written = [trajectory(sample=n, text=text, reward=None) for n, text in enumerate(HARD_TEXTS)]
+    written += [trajectory("b", reward=0.1 + 0.2, finish_reason="length", prompt_id="p/\u2028\n\ud800")]
+    path = write_step(tmp_path, 1, written)
+    assert path == tmp_path / "trajectories" / "step_000001.jsonl"
+    assert list(read_step(path)) == written
+    assert not list(path.parent.glob("*.partial"))
+
+
+def test_a_run_is_read_in_the_order_of_its_steps(tmp_path: Path) -> None:
+    for step in (10, 2, 1):
+        write_step(tmp_path, step, [trajectory(step=step)])
+    assert [found.step for found in read_run(tmp_path)] == [1, 2, 10]
+
+
+def test_a_repeated_step_replaces_its_file(tmp_path: Path) -> None:
+    write_step(tmp_path, 1, [trajectory(), trajectory(sample=1)])
+    write_step(tmp_path, 1, [trajectory()])
+    assert list(read_run(tmp_path)) == [trajectory()]
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        ({"step": 2}, "2/p0/a/0 does not belong to step 1"),
+        ({"reward": float("nan")}, "JSON"),
+    ],
+)
+def test_a_failed_write_leaves_the_old_file(tmp_path: Path, bad: dict[str, Any], message: str) -> None:
+    write_step(tmp_path, 1, [trajectory()])
+    with pytest.raises(ValueError, match=message):
+        write_step(tmp_path, 1, [trajectory(sample=1), trajectory(**bad)])
+    assert list(read_run(tmp_path)) == [trajectory()]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"reward": "1"}, "reward: expected a number or null, got '1'"),
+        ({"reward": True}, "reward: expected a number or null, got 'True'"),
+        ({"step": 1.5}, "step: expected a whole number, got '1.5'"),
+        ({"text": None}, "text: expected a string, got 'None'"),
+        ({"finish_reason": "abort"}, 'finish_reason: expected "stop" or "length", got \'abort\''),
+        ({"token_ids": [1, "2"]}, "token_ids: expected a list of whole numbers"),
+        ({"token_logps": 3}, "token_logps: expected a list of numbers, got '3'"),
+        ({"extra": 1}, r"missing keys \[\], unknown keys \['extra'\]"),
+    ],
+)
+def test_a_bad_row_is_named(tmp_path: Path, change: dict[str, object], message: str) -> None:
+    path = write_step(tmp_path, 1, [trajectory()])
+    with path.open("a") as file:
+        file.write(json.dumps({**asdict(trajectory()), **change}) + "\n")
+    with pytest.raises(ValueError, match=rf"step_000001.jsonl, row 2: {message}"):
+        list(read_step(path))
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("[1]", "expected a JSON object, got list"),
+        ("{}", r"missing keys \['fingerprint', .*'token_logps'\]"),
+        ('{"reward": NaN}', "NaN is not a number"),
+        ('{"reward": 1', "Expecting"),
+    ],
+)
+def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path, line: str, message: str) -> None:
+    path = step_file(tmp_path, 7)
+    path.parent.mkdir()
+    path.write_text(line + "\n")
+    with pytest.raises(ValueError, match=rf"step_000007.jsonl, row 1: {message}"):
+        list(read_run(tmp_path))
+
+
+def test_a_directory_without_trajectories_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="holds no shared trajectories"):
+        list(read_run(tmp_path))

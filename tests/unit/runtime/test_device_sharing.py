@@ -1,0 +1,68 @@
+"""Agents that share a device. fp64 plays the place where they wait: no bit is lost there, but work shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from hacrl.agents.policy import Policy
+from hacrl.agents.settings import Optimisation, Sampling
+from hacrl.algorithm.critic import CriticParams
+from hacrl.runtime import turns
+from hacrl.runtime.device_sharing import DeviceSharing, SharedDeviceAgent
+from helpers_agents import gspo, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
+from helpers_states import saved_tensors
+from helpers_train import make_agent, outcome, recipe, run
+
+BATCHES = (training_rows(random_rows(2, 2)), training_rows(random_rows(2, 1), own=False, seed=1))
+
+
+class Plan:
+    """As a blueprint: makes an agent with all it can have."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+
+    def load(self) -> Policy:
+        optimisation = Optimisation(learning_rate=1e-3, kl=0.1)
+        model = tiny_model("qwen3", self.seed)
+        return Policy("ada", model, tiny_tokenizer(), optimisation=optimisation, critic=CriticParams())
+
+
+def lives(agents: list[Any]) -> list[Any]:
+    """Two agents in turns, phase by phase."""
+    seen: list[Any] = []
+    for done in range(2):
+        seen += [agent.sample(text_prompts(3), 2, Sampling(max_new_tokens=4), done) for agent in agents]
+        seen += [agent.score(random_rows(2, 2)) for agent in agents]
+        seen += [repr(agent.update(agent.judge(BATCHES), gspo)) for agent in agents]
+    return seen
+
+
+def test_agents_that_wait_elsewhere_do_the_same_bit_by_bit(monkeypatch, tmp_path):
+    plans: list[Any] = [Plan(seed) for seed in range(2)]
+    plain = [plan.load() for plan in plans]
+    expected = lives(plain)
+
+    monkeypatch.setattr(turns, "WAITING", torch.float64)
+    monkeypatch.setattr(Policy, "device", torch.float32)
+    shared = DeviceSharing()
+    agents = [SharedDeviceAgent(plan, shared) for plan in plans]
+    assert lives(agents) == expected
+    for agent, policy in zip(agents, plain, strict=True):
+        shared.take(agent)
+        assert agent.fingerprint() == policy.fingerprint()
+        policy.write_state(tmp_path / "alone")
+        agent.write_state(tmp_path / "in turn")
+        expected, found = saved_tensors(tmp_path / "alone"), saved_tensors(tmp_path / "in turn")
+        assert found.keys() == expected.keys()
+        assert all(torch.equal(tensor, expected[key]) for key, tensor in found.items())
+
+
+def test_a_run_with_shared_devices_is_the_same_run(tmp_path):
+    agents = {"ada": make_agent(tmp_path / "ada", 1), "eve": make_agent(tmp_path / "eve", 3, "gpt2")}
+    settings = recipe(agents, steps=2, evaluation={"prompts": 2, "before": False})
+    run(settings, tmp_path / "local")
+    run(settings | {"runtime": {"share_devices": True}}, tmp_path / "shared")
+    assert outcome(tmp_path / "shared") == outcome(tmp_path / "local")

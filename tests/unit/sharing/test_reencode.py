@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import pytest
+
+from hacrl.agents.rendering import Rendering
+from hacrl.sharing.reencode import Encoded, Learner, LeftOut, Reencoder
+from hacrl.types import Prompt, Trajectory
+from helpers_sharing import HARD_TEXTS, REAL, SMALL, tokenizer, trajectory
+
+EXACT = tuple(name for name in (*SMALL, *REAL) if name != "char-level")
+PROMPTS = {"p0": Prompt("p0", "1+1=")}
+
+
+@cache
+def rendering(name: str) -> Rendering:
+    return Rendering(tokenizer(name), template_variables={"date_string": "26 Jul 2024"})
+
+
+def encode(response: Trajectory, name: str = "char-level", **limits: int) -> Encoded | LeftOut:
+    return Reencoder(Learner("me", rendering(name), **limits), PROMPTS).encode(response)
+
+
+def response_ids(response: Trajectory, name: str = "char-level", **limits: int) -> tuple[int, ...]:
+    encoded = encode(response, name, **limits)
+    assert not isinstance(encoded, str)
+    assert encoded.prompt_ids == rendering(name).encode_prompt(PROMPTS["p0"])
+    return encoded.response_ids
+
+
+def test_own_responses_keep_their_tokens_whatever_their_text() -> None:
+    own = trajectory("me", text="日本", token_ids=(901, 902, 903), token_logps=(-1.0, -1.0, -1.0))
+    assert response_ids(own) == (901, 902, 903)
+
+
+@pytest.mark.parametrize("text", [text for text in HARD_TEXTS if text])
+@pytest.mark.parametrize("name", EXACT)
+def test_a_peers_text_is_written_exactly_without_eos(name: str, text: str) -> None:
+    tokens = response_ids(trajectory("peer", text=text), name)
+    assert rendering(name).decode_response(tokens) == text
+    assert not set(rendering(name).eos_ids).intersection(tokens)
+
+
+@pytest.mark.parametrize("learner", EXACT)
+@pytest.mark.parametrize("source", EXACT)
+def test_whatever_a_peer_may_draw_reaches_the_learner_exactly(source: str, learner: str) -> None:
+    """Any tokens at all, as an untrained model draws them: broken UTF-8, special tokens, rare scripts."""
+    rng = random.Random(f"{source} -> {learner}")
+    vocabulary = len(tokenizer(source))
+    for _ in range(50):
+        drawn = [rng.randrange(vocabulary) for _ in range(rng.randrange(1, 20))]
+        text = rendering(source).decode_response(drawn)
+        outcome = encode(trajectory("peer", text=text, token_ids=(*drawn, 0)), learner)
+        if "▁" not in text:  # the one character SentencePiece keeps for itself
+            assert outcome == "empty" if not text else outcome != "drift"
+
+
+def test_a_truncated_response_is_written_like_any_other() -> None:
+    cut = trajectory("peer", text="12", finish_reason="length", token_ids=(5, 6), token_logps=(-1.0, -1.0))
+    assert response_ids(cut) == rendering("char-level").encode_response("12")
+
+
+def test_a_response_of_one_eos_becomes_the_learners_own_eos() -> None:
+    only_eos = trajectory("peer", text="", token_ids=(77,), token_logps=(-0.5,))
+    assert response_ids(only_eos, "byte-level") == (rendering("byte-level").eos_id,)
+
+
+def test_a_peer_that_claims_a_lone_eos_for_a_text_is_taken_at_its_text() -> None:
+    odd = trajectory("peer", text="12", token_ids=(77,), token_logps=(-0.5,))
+    assert response_ids(odd) == rendering("char-level").encode_response("12")
+
+
+def test_a_response_cut_before_any_text_teaches_nothing() -> None:
+    cut = trajectory("peer", text="", token_ids=(77,), token_logps=(-0.5,), finish_reason="length")
+    assert encode(cut) == "empty"
+
+
+def test_a_text_the_learner_cannot_write_is_drift() -> None:
+    assert encode(trajectory("peer", text="1 π"), "char-level") == "drift"
+    assert encode(trajectory("peer", text="1▁2"), "metaspace") == "drift"
+
+
+@pytest.mark.parametrize(
+    ("limits", "outcome"),
+    [
+        ({"context_length": 9}, 4),
+        ({"context_length": 8}, "response_too_long"),
+        ({"context_length": 6}, "response_too_long"),
+        ({"context_length": 5}, "prompt_too_long"),
+    ],
+)
+def test_nothing_is_cut_to_fit(limits: dict[str, int], outcome: int | str) -> None:
+    """The prompt has 5 tokens with BOS, the response 4."""
+    encoded = encode(trajectory("peer", text="1234"), **limits)
+    assert (encoded if isinstance(encoded, str) else len(encoded.response_ids)) == outcome
+
+
+def test_each_distinct_text_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, seen = rendering("char-level"), []
+    plain = encoder.encode_response
+    monkeypatch.setattr(encoder, "encode_response", lambda text: seen.append(text) or plain(text))
+    writer = Reencoder(Learner("me", encoder), PROMPTS)
+    for text in ("12", "13", "12", "π", "π"):
+        writer.encode(trajectory("peer", text=text))
+    assert seen == ["12", "13", "π"]

@@ -1,0 +1,63 @@
+"""Evaluations: shares and the outcomes of single problems they are made of."""
+
+import json
+
+import pytest
+
+from hacrl.agents.settings import Sampling
+from hacrl.rewards.scores import Score
+from hacrl.training.evaluation import Evaluation, evaluate, share
+from hacrl.types import Prompt, Rollout
+
+PROMPTS = [Prompt(f"p{number}", "?", kind="even" if number % 2 == 0 else "odd") for number in range(4)]
+
+
+class Scripted:
+    """Answers each prompt greedily and by samples as it is told."""
+
+    def __init__(self, greedy, samples):
+        self._greedy, self._samples = greedy, samples
+
+    def sample(self, prompts, samples, sampling, seed):
+        answers = [[text] for text in self._greedy] if sampling.greedy else self._samples
+        return [
+            Rollout(prompt.id, number, text, (1,), (0.0,), "stop")
+            for prompt, texts in zip(prompts, answers, strict=True)
+            for number, text in enumerate(texts)
+        ]
+
+
+class Rewards:
+    """Scores the number an answer says; "?" cannot be scored."""
+
+    def score(self, prompts, completions, token_ids):
+        return [Score(None, "timeout") if text == "?" else Score(float(text), None) for text in completions]
+
+
+@pytest.fixture
+def result():
+    agent = Scripted(["1", "0", "?", " 1"], [["1", "0"], ["0", "0"], ["?", "1"], ["?", "?"]])
+    return evaluate(agent, PROMPTS, Rewards(), Sampling(max_new_tokens=4), samples=2, seed=0)
+
+
+def test_problems_and_shares_agree(result):
+    assert result.problems.ids == ["p0", "p1", "p2", "p3"]
+    assert result.problems.greedy == [1.0, 0.0, None, 1.0]
+    assert result.problems.mean_at_k == [0.5, 0.0, 1.0, None]
+    assert result.problems.pass_at_k == [1.0, 0.0, 1.0, None]
+    assert result.greedy == share([1.0, 0.0, 1.0])
+    assert result.greedy_by_kind == {"even": share([1.0]), "odd": share([0.0, 1.0])}
+    assert result.mean_at_k == share([0.5, 0.0, 1.0])
+    assert result.unscorable == 4
+
+
+def test_equal_answers_have_equal_digests(result):
+    first, second, _, last = result.problems.answers
+    assert first == last, "white space around an answer does not count"
+    assert first != second
+
+
+def test_an_evaluation_survives_json(result):
+    values = json.loads(json.dumps(result.as_dict()))
+    assert values == result.as_dict()
+    assert Evaluation.from_dict(values) == result
