@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hacrl.huggingface import no_progress_bar
 from hacrl.bench.peer.result import Spread
 from hacrl.bench.peer.workload import SIZES, Workload, make_model, make_prompts, make_tokenizer, reward
 from hacrl.bench.tables import Table
+from hacrl.huggingface import no_progress_bar
 from hacrl.recipe import parse_recipe
 from hacrl.tasks import Task
 from hacrl.training.step import StepRecord, train_step

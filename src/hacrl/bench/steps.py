@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-from hacrl.huggingface import no_progress_bar
 from hacrl.bench.peer.workload import SIZES
 from hacrl.bench.tables import Table
+from hacrl.huggingface import no_progress_bar
 from hacrl.tasks.toy_models.tokenizers import make_tokenizer
 from hacrl.training.team import Team
 from hacrl.training.trainer import train

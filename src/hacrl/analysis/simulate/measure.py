@@ -15,9 +15,9 @@ from typing import Any, cast
 import torch
 
 from hacrl.agents.agent import Agent
-from hacrl.huggingface import no_progress_bar
 from hacrl.analysis.doctor.models import ModelFacts, look_at
 from hacrl.bench.peer.workload import Size, Workload, make_model, make_prompts, make_tokenizer, reward
+from hacrl.huggingface import no_progress_bar
 from hacrl.recipe import Recipe, parse_recipe
 from hacrl.tasks import Task
 from hacrl.training.step import train_step

@@ -225,9 +225,3 @@ def _publish(
             raise
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    from hacrl.tasks.toy_models.table import print_tables
-
-    print_tables()

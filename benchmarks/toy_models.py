@@ -20,7 +20,7 @@ from hacrl.types import Prompt
 PROMPTS = 600
 SAMPLES = 4
 LONGEST = 24
-"""Most tokens of a response: enough for every task of the nursery."""
+"""Most tokens of a response: enough for every task of the toy models."""
 
 
 def accuracy(
@@ -51,7 +51,7 @@ def print_tables(names: Iterable[str] = toy_models.AGENTS) -> None:
 
 def _table(task: str, names: Iterable[str]) -> Table:
     table = Table(
-        title=f"Nursery: sampled (greedy) accuracy on {PROMPTS} test prompts of the task {task}",
+        title=f"Toy models: sampled (greedy) accuracy on {PROMPTS} test prompts of the task {task}",
         caption=f"sampled: {SAMPLES} responses per prompt at temperature 1",
     )
     kinds = [*(skill.name for skill in TASKS[task]), "mean"]
@@ -72,3 +72,7 @@ def _table(task: str, names: Iterable[str]) -> Table:
             *(f"{sampled[kind]:.3f} ({greedy[kind]:.3f})" for kind in kinds),
         )
     return table
+
+
+if __name__ == "__main__":
+    print_tables()
