@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from benchmarks.toy_models import accuracy
 
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import Optimisation, Sampling
 from hacrl.algorithm import gspo_loss, own_advantages
 from hacrl.tasks.procedural import load_procedural
 from hacrl.tasks.toy_models import models as toy_models
-from hacrl.tasks.toy_models.table import accuracy
 from hacrl.types import TrainingRow
 
 STEPS, PROMPTS, SAMPLES, MINI_BATCHES = 60, 32, 8, 2

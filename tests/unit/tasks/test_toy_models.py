@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from benchmarks.toy_models import accuracy
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -15,7 +16,6 @@ from hacrl.tasks.procedural import load_procedural
 from hacrl.tasks.toy_models import models as toy_models
 from hacrl.tasks.toy_models.models import AGENTS, COMMON, PAIRS, BaseAgent, Body
 from hacrl.tasks.toy_models.pretraining import EVENLY, Stage, TaskStage, _batches
-from hacrl.tasks.toy_models.table import accuracy
 from hacrl.tasks.toy_models.tokenizers import make_tokenizer
 
 TINY = BaseAgent(

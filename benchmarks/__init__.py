@@ -1,0 +1,1 @@
+"""Measurements of hacrl itself, run from a clone: `python -m benchmarks.NAME`."""
