@@ -9,7 +9,7 @@ import torch
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import Optimisation, Sampling
 from hacrl.algorithm.critic import CriticParams
-from hacrl.runtime import turns
+from hacrl.runtime import device_sharing as turns
 from hacrl.runtime.device_sharing import DeviceSharing, SharedDeviceAgent
 from helpers_agents import gspo, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
 from helpers_states import saved_tensors

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hacrl import evaluate
 from hacrl.analysis.report import summary as report_summary
 from hacrl.analysis.report import write_report
+from hacrl.training import evaluation as evaluate
 from helpers_report import NAMES, lines, page_data
 
 
