@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from hacrl.agents.errors import AgentError
 from hacrl.agents.policy import Policy
 from hacrl.agents.settings import Sampling
 from hacrl.tasks.procedural import load_procedural
+from hacrl.tasks.task import TaskError
 from hacrl.tasks.toy_models import models as toy_models
 from hacrl.tasks.toy_models.models import AGENTS, COMMON, PAIRS, BaseAgent, Body
 from hacrl.tasks.toy_models.pretraining import EVENLY, Stage, TaskStage, _batches
@@ -118,7 +118,7 @@ def test_other_libraries_or_recipes_are_other_cache_entries(monkeypatch):
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(cache):
-    with pytest.raises(AgentError, match="there is no toy model 'three'; there are: one, two"):
+    with pytest.raises(TaskError, match="there is no toy model 'three'; there are: one, two"):
         toy_models.build("three")
 
 

@@ -9,7 +9,7 @@ from hacrl.analysis.compare.suite import load_suite
 from hacrl.recipe import RecipeError
 from helpers_suite import PLAN, suite, write_suite
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 
 
 def test_a_setting_lays_its_recipe_and_its_methods_over_what_is_common(tmp_path):

@@ -26,7 +26,7 @@ from hacrl.cli.app import app
 from hacrl.recipe import LoraSettings, parse_recipe
 from helpers_recipes import Wrong, wrong_recipes
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SIZES = {
     "hidden_size": 64,
     "intermediate_size": 160,

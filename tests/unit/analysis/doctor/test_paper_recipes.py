@@ -9,7 +9,7 @@ from hacrl.analysis.doctor import examine, warnings_for
 from hacrl.analysis.doctor.advice import places
 from hacrl.recipe import load_recipe
 
-RECIPES = sorted((Path(__file__).parents[3] / "recipes" / "paper").glob("*.yaml"))
+RECIPES = sorted((Path(__file__).parents[4] / "recipes" / "paper").glob("*.yaml"))
 
 
 def test_there_are_the_six_pairs_and_a_group_of_eight():
