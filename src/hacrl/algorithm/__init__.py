@@ -20,27 +20,25 @@ from hacrl.algorithm.losses import (
     surrogate_loss,
 )
 from hacrl.algorithm.objectives import (
+    AdmittedObjective,
+    DistillationObjective,
     GrpoObjective,
     GspoObjective,
     HacpoObjective,
     ImitationObjective,
+    LikelihoodObjective,
     PpoObjective,
+    ShapedObjective,
+    SplitObjective,
     SurrogateObjective,
-)
-from hacrl.algorithm.peer_losses import (
+    TruncatedObjective,
     admitted_loss,
     distillation_loss,
     likelihood_loss,
     shaped_loss,
     truncated_loss,
 )
-from hacrl.algorithm.peer_objectives import (
-    AdmittedObjective,
-    DistillationObjective,
-    LikelihoodObjective,
-    ShapedObjective,
-    SplitObjective,
-    TruncatedObjective,
+from hacrl.algorithm.peer_losses import (
 )
 from hacrl.algorithm.ratio import HacpoParams, sequence_ratio, window_lower
 

@@ -17,6 +17,13 @@ from hacrl.algorithm.checks import (
     check_shapes,
 )
 
+WINDOW = 5
+"""Batches that the rolling mean goes over."""
+FLOOR = 1e-8
+"""Capabilities are at least this much before they are divided."""
+CLAMP = (0.1, 10.0)
+"""Smallest and largest omega."""
+
 
 class Capability:
     """Rolling mean of every agent's last batch means, and `omega[k, j] = P_hat[k] / P_hat[j]`.
@@ -26,7 +33,7 @@ class Capability:
     """
 
     def __init__(
-        self, agents: int, window: int = 5, floor: float = 1e-8, clamp: tuple[float, float] = (0.1, 10.0)
+        self, agents: int, window: int = WINDOW, floor: float = FLOOR, clamp: tuple[float, float] = CLAMP
     ) -> None:
         check_count("agents", agents, low=1)
         check_count("window", window, low=1)

@@ -17,7 +17,13 @@ from hacrl.algorithm.checks import (
     check_shapes,
 )
 from hacrl.algorithm.ratio import (
+    GRPO_CLIP_HIGH,
+    GRPO_CLIP_LOW,
+    GSPO_CLIP_HIGH,
+    GSPO_CLIP_LOW,
     LOG_RATIO_BOUND,
+    PPO_CLIP_HIGH,
+    PPO_CLIP_LOW,
     HacpoParams,
     bounded,
     masked_mean,
@@ -63,8 +69,8 @@ def gspo_loss(
     mask: Tensor,
     source_mean_logp: Tensor,
     advantage: Tensor,
-    clip_low: float = 3e-4,
-    clip_high: float = 4e-4,
+    clip_low: float = GSPO_CLIP_LOW,
+    clip_high: float = GSPO_CLIP_HIGH,
     *,
     length_scale: Tensor | None = None,
 ) -> Tensor:
@@ -81,8 +87,8 @@ def grpo_loss(
     mask: Tensor,
     source_logps: Tensor,
     advantage: Tensor,
-    clip_low: float = 0.2,
-    clip_high: float = 0.28,
+    clip_low: float = GRPO_CLIP_LOW,
+    clip_high: float = GRPO_CLIP_HIGH,
 ) -> Tensor:
     """GRPO (arXiv 2402.03300, Eq. 3): the clipped surrogate with a ratio per token, averaged over them."""
     check_shapes(logps=(logps, "st"), mask=(mask, "st"), source_logps=(source_logps, "st"))
@@ -97,8 +103,8 @@ def ppo_loss(
     source_logps: Tensor,
     token_advantages: Tensor,
     mean_length: float,
-    clip_low: float = 0.2,
-    clip_high: float = 0.2,
+    clip_low: float = PPO_CLIP_LOW,
+    clip_high: float = PPO_CLIP_HIGH,
 ) -> Tensor:
     """PPO (arXiv 1707.06347, Eq. 7): the clipped surrogate with a ratio and an advantage per token.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from hacrl.algorithm.batch import SourceData
+from hacrl.algorithm.batch import Objective, SourceData
 from hacrl.algorithm.losses import (
     grpo_loss,
     gspo_loss,
@@ -16,7 +16,26 @@ from hacrl.algorithm.losses import (
     ppo_loss,
     surrogate_loss,
 )
-from hacrl.algorithm.ratio import HacpoParams
+from hacrl.algorithm.peer_losses import (
+    FTIS_KL_LIMIT,
+    FTIS_TRUNCATION,
+    GRAFT_FLOOR,
+    LUFFY_SHAPING,
+    admitted_loss,
+    distillation_loss,
+    likelihood_loss,
+    shaped_loss,
+    truncated_loss,
+)
+from hacrl.algorithm.ratio import (
+    GRPO_CLIP_HIGH,
+    GRPO_CLIP_LOW,
+    GSPO_CLIP_HIGH,
+    GSPO_CLIP_LOW,
+    PPO_CLIP_HIGH,
+    PPO_CLIP_LOW,
+    HacpoParams,
+)
 
 
 @dataclass(frozen=True)
@@ -45,8 +64,8 @@ class HacpoObjective:
 class GspoObjective:
     """`gspo_loss` on every response, whoever drew it."""
 
-    clip_low: float = 3e-4
-    clip_high: float = 4e-4
+    clip_low: float = GSPO_CLIP_LOW
+    clip_high: float = GSPO_CLIP_HIGH
 
     def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
         """Loss[s]."""
@@ -65,8 +84,8 @@ class GspoObjective:
 class GrpoObjective:
     """`grpo_loss`; own responses, or peers' that the learner has scored: it compares token by token."""
 
-    clip_low: float = 0.2
-    clip_high: float = 0.28
+    clip_low: float = GRPO_CLIP_LOW
+    clip_high: float = GRPO_CLIP_HIGH
 
     def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
         """Loss[s]."""
@@ -77,8 +96,8 @@ class GrpoObjective:
 class PpoObjective:
     """`ppo_loss`; own responses that a critic has judged, because it goes token by token."""
 
-    clip_low: float = 0.2
-    clip_high: float = 0.2
+    clip_low: float = PPO_CLIP_LOW
+    clip_high: float = PPO_CLIP_HIGH
 
     def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
         """Loss[s]."""
@@ -113,3 +132,85 @@ class ImitationObjective:
     def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
         """Loss[s]."""
         return imitation_loss(logps, mask, data.advantage)
+
+
+@dataclass(frozen=True)
+class SplitObjective:
+    """One objective for own responses and another for peers', in the same update."""
+
+    own: Objective
+    peers: Objective
+
+    def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
+        """Loss[s]."""
+        return torch.where(
+            data.own, self.own(logps, mask, data, update), self.peers(logps, mask, data, update)
+        )
+
+
+@dataclass(frozen=True)
+class TruncatedObjective:
+    """`truncated_loss`."""
+
+    truncation: float = FTIS_TRUNCATION
+    kl_limit: float = FTIS_KL_LIMIT
+
+    def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
+        """Loss[s]."""
+        return truncated_loss(
+            logps,
+            mask,
+            data.source_logps,
+            data.source_mean_logp,
+            data.advantage,
+            self.truncation,
+            self.kl_limit,
+            length_scale=data.length_scale,
+        )
+
+
+@dataclass(frozen=True)
+class AdmittedObjective:
+    """`admitted_loss`."""
+
+    floor: float = GRAFT_FLOOR
+
+    def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
+        """Loss[s]."""
+        return admitted_loss(
+            logps,
+            mask,
+            data.source_mean_logp,
+            data.advantage,
+            self.floor,
+            length_scale=data.length_scale,
+        )
+
+
+@dataclass(frozen=True)
+class ShapedObjective:
+    """`shaped_loss`."""
+
+    shaping: float = LUFFY_SHAPING
+
+    def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
+        """Loss[s]."""
+        return shaped_loss(logps, mask, data.advantage, self.shaping)
+
+
+@dataclass(frozen=True)
+class LikelihoodObjective:
+    """`likelihood_loss`, the advantage being the weight."""
+
+    def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
+        """Loss[s]."""
+        return likelihood_loss(logps, mask, data.advantage)
+
+
+@dataclass(frozen=True)
+class DistillationObjective:
+    """`distillation_loss`: the rows have been scored by the teacher, the advantage is the weight."""
+
+    def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
+        """Loss[s]."""
+        return distillation_loss(logps, mask, data.source_logps, data.advantage)

@@ -17,6 +17,11 @@ from hacrl.algorithm.checks import (
 )
 from hacrl.algorithm.ratio import bounded, masked_mean, sequence_ratio
 
+FTIS_TRUNCATION, FTIS_KL_LIMIT = 2.0, 50.0
+GRAFT_FLOOR = 0.8
+LUFFY_SHAPING = 0.1
+"""The defaults that the papers give."""
+
 
 def truncated_loss(
     logps: Tensor,
@@ -24,8 +29,8 @@ def truncated_loss(
     source_logps: Tensor,
     source_mean_logp: Tensor,
     advantage: Tensor,
-    truncation: float = 2.0,
-    kl_limit: float = 50.0,
+    truncation: float = FTIS_TRUNCATION,
+    kl_limit: float = FTIS_KL_LIMIT,
     *,
     length_scale: Tensor | None = None,
 ) -> Tensor:
@@ -57,7 +62,7 @@ def admitted_loss(
     mask: Tensor,
     source_mean_logp: Tensor,
     advantage: Tensor,
-    floor: float = 0.8,
+    floor: float = GRAFT_FLOOR,
     *,
     length_scale: Tensor | None = None,
 ) -> Tensor:
@@ -70,7 +75,7 @@ def admitted_loss(
     return -weight * advantage * masked_mean(logps, mask)
 
 
-def shaped_loss(logps: Tensor, mask: Tensor, advantage: Tensor, shaping: float = 0.1) -> Tensor:
+def shaped_loss(logps: Tensor, mask: Tensor, advantage: Tensor, shaping: float = LUFFY_SHAPING) -> Tensor:
     """LUFFY: -f(pi) * A per token, f(p) = p / (p + shaping): tokens the learner finds unlikely pull harder
     than under p itself, and the source's probabilities are not needed.
     """

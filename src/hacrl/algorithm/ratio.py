@@ -9,6 +9,11 @@ from torch import Tensor
 
 from hacrl.algorithm.checks import check_count, check_number
 
+GSPO_CLIP_LOW, GSPO_CLIP_HIGH = 3e-4, 4e-4
+"""The paper's clip of a sequence ratio below and above 1."""
+GRPO_CLIP_LOW, GRPO_CLIP_HIGH = 0.2, 0.28
+"""The clip of a token's ratio in GRPO (DAPO's "clip higher")."""
+PPO_CLIP_LOW, PPO_CLIP_HIGH = 0.2, 0.2
 LOG_RATIO_BOUND = 20.0
 """Log-ratios are cut here before exp. A ratio of e^20 is far outside every window; nothing overflows."""
 
@@ -17,9 +22,9 @@ LOG_RATIO_BOUND = 20.0
 class HacpoParams:
     """The settings of HACPO; the defaults are the paper's."""
 
-    clip_low: float = 3e-4
+    clip_low: float = GSPO_CLIP_LOW
     """Own responses: GSPO's clip below 1."""
-    clip_high: float = 4e-4
+    clip_high: float = GSPO_CLIP_HIGH
     """Own responses: GSPO's clip above 1."""
     delta: float = 0.2
     """Peers' responses: the window is [1 - delta, 1] at the first update of a step ..."""
