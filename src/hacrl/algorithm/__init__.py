@@ -32,13 +32,13 @@ from hacrl.algorithm.objectives import (
     SplitObjective,
     SurrogateObjective,
     TruncatedObjective,
+)
+from hacrl.algorithm.peer_losses import (
     admitted_loss,
     distillation_loss,
     likelihood_loss,
     shaped_loss,
     truncated_loss,
-)
-from hacrl.algorithm.peer_losses import (
 )
 from hacrl.algorithm.ratio import HacpoParams, sequence_ratio, window_lower
 
