@@ -22,7 +22,8 @@ from hacrl.algorithm import (
     window_shares,
 )
 from hacrl.algorithm.batch import SourceData
-from hacrl.methods import hacpo, naive
+from hacrl.methods.hacpo import Hacpo
+from hacrl.methods.naive import Naive
 
 settings.register_profile("hacrl", deadline=None, max_examples=60, derandomize=True)
 settings.load_profile("hacrl")
@@ -260,19 +261,19 @@ def test_no_gradient_flows_through_the_exponent(seed, update, alpha):
 
 @given(seeds, updates)
 def test_without_all_mechanisms_hacpo_is_naive_sharing(seed, update):
-    stripped = hacpo(without=("capability_baseline", "coefficient", "exponent", "stepwise", "clipping"))
+    stripped = Hacpo(without=("capability_baseline", "coefficient", "exponent", "stepwise", "clipping"))
     logps, mask, source, advantage, own, _ = random_responses(seed)
     omega = random_omega(seed, 3)
     rewards = random_rewards(seed, 3, 2, 4)
-    torch.testing.assert_close(stripped.coefficients(omega), naive().coefficients(omega), rtol=0, atol=0)
+    torch.testing.assert_close(stripped.coefficients(omega), Naive().coefficients(omega), rtol=0, atol=0)
     torch.testing.assert_close(
-        stripped.advantages(rewards, omega), naive().advantages(rewards, omega), rtol=0, atol=0
+        stripped.advantages(rewards, omega), Naive().advantages(rewards, omega), rtol=0, atol=0
     )
     ones = torch.ones_like(advantage)
     data = SourceData(source, torch.zeros_like(logps), advantage, own, ones)
     torch.testing.assert_close(
         loss_and_gradient(lambda x: stripped.objective(x, mask, data, update), logps),
-        loss_and_gradient(lambda x: naive().objective(x, mask, data, update), logps),
+        loss_and_gradient(lambda x: Naive().objective(x, mask, data, update), logps),
         rtol=0,
         atol=0,
     )

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from hacrl.agents.rendering import Rendering
 from hacrl.algorithm import Capability
-from hacrl.methods import View, hacpo
+from hacrl.methods import View
+from hacrl.methods.hacpo import Hacpo
 from hacrl.sharing import (
     BatchSettings,
     Learner,
@@ -69,12 +70,12 @@ def batches(
         pool.add(name, [t for t in step if t.source == name])
     capability = Capability(len(agents))
     capability.update([0.1 + len(name) / 20 for name in agents])
-    method, topology = hacpo(), make_topology(kind, agents, hub="chars")  # type: ignore[arg-type]
+    method, topology = Hacpo(), make_topology(kind, agents, hub="chars")  # type: ignore[arg-type]
     result = {}
     for name in agents:
         heard, _ = hear(pool.trajectories, name, topology[name])
         table = arrange(1, heard, agents, list(PROMPTS))
-        lessons = method.lessons(View(name, table, capability.omega, reward_max=1.0, mini_batches=2))
+        lessons = method.loss_terms(View(name, table, capability.omega, reward_max=1.0, mini_batches=2))
         tokens = Reencoder(Learner(name, ENCODERS[name]), PROMPTS)
         batch_settings = BatchSettings(**options)  # type: ignore[arg-type]
         result[name] = build_batches(table, tokens, lessons, batch_settings)

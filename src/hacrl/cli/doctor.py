@@ -89,11 +89,10 @@ def _agents_table(found: Diagnosis) -> Table:
 
 
 def _updates_table(found: Diagnosis) -> Table:
-    table = _table(
-        "Every step", "agent", "draws", "tokens at most", "hears", "learns from", "updates", "window"
-    )
+    own = list(dict.fromkeys(heading for agent in found.agents for heading in agent.columns))
+    headings = ("agent", "draws", "tokens at most", "receives from", "trains on", "updates", *own)
+    table = _table("Every step", *headings)
     for agent in found.agents:
-        bounds = " ".join(f"{lower:.3g}" for lower in agent.windows)
         table.add_row(
             agent.name,
             f"{agent.rollouts:,}",
@@ -101,9 +100,9 @@ def _updates_table(found: Diagnosis) -> Table:
             " ".join(agent.peers) or "nobody",
             f"{agent.learned:,}",
             str(agent.updates),
-            bounds or "-",
+            *(agent.columns.get(heading, "-") for heading in own),
         )
-    table.caption = "draws, learns from: responses; window: lower bound at each update on peers' responses"
+    table.caption = "draws, trains on: responses"
     table.caption_justify = "left"
     return table
 

@@ -1,17 +1,19 @@
-"""What a method decides: who answers which prompts, and what a learner makes of everybody's answers."""
+"""What a method is: settings in a recipe, who responds to which prompts, and the loss terms of a learner."""
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from hacrl.algorithm import CriticParams
+from hacrl.recipe.method import MethodSettings
 from hacrl.sharing import LossTerm, RewardTable
+from hacrl.symptoms import Symptom
 from hacrl.types import Prompt
 
 
@@ -21,7 +23,7 @@ def _unknown(chosen: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class View:
-    """What one learner knows in a step: its own answers and those it hears."""
+    """What one learner knows in a step: its own responses and those it received from its peers."""
 
     learner: str
     table: RewardTable
@@ -29,43 +31,43 @@ class View:
     """[k, j]: learner over source, everywhere."""
     reward_max: float
     mini_batches: int
-    """Updates that are made on one source's answers."""
+    """Updates that are made on one source's responses."""
     kinds: Sequence[str] = ()
     """[b]: the kind of every prompt; empty: all are of one kind."""
     likelihood: Callable[[Tensor], Tensor] = _unknown
-    """Of the answers in a mask [j, b, i], the learner's mean log-prob per token before the step; NaN
-    elsewhere and where it cannot read them. Peers' answers cost the learner a forward pass."""
+    """Of the responses in a mask [j, b, i], the learner's mean log-prob per token before the step; NaN
+    elsewhere and where it cannot encode them. Peers' responses cost the learner a forward pass."""
     taught: frozenset[str] = frozenset()
-    """Agents whose answers the learner has learned from already, when it did not wait for all of them: these
-    are compared with the others, but not learned again."""
+    """Agents whose responses the learner has trained on already, when it did not wait for all of them: these
+    are compared with the others, but not trained on again."""
     awaited: frozenset[str] = frozenset()
-    """Agents whose answers it will hear later."""
+    """Agents whose responses will come later."""
 
     @property
     def k(self) -> int:
-        """The learner's place among the agents."""
+        """The learner's index among the agents."""
         return self.table.agents.index(self.learner)
 
     @property
     def own(self) -> Tensor:
-        """[j, b, i] bool: the learner's own answers that could be scored."""
+        """[j, b, i] bool: the learner's own responses that could be scored."""
         mine = torch.zeros_like(self.table.mask)
         mine[self.k] = self.table.mask[self.k]
         return mine
 
     @property
     def peers(self) -> Tensor:
-        """[j, b, i] bool: the answers of others that the learner hears."""
+        """[j, b, i] bool: the responses received from peers that could be scored."""
         return self.table.mask & ~self.own
 
     @property
     def verified(self) -> Tensor:
-        """[j, b, i] bool: answers with the full reward."""
+        """[j, b, i] bool: responses with the full reward."""
         return self.table.mask & (self.table.rewards >= self.reward_max)
 
     @property
     def new(self) -> Tensor:
-        """[j, 1, 1] bool: the agents whose answers are learned from now; everybody's if nobody is late."""
+        """[j, 1, 1] bool: the agents whose responses are trained on now; everybody's if nobody is late."""
         return torch.tensor([agent not in self.taught for agent in self.table.agents])[:, None, None]
 
     @property
@@ -75,43 +77,56 @@ class View:
 
     @property
     def peer_updates(self) -> int:
-        """Updates a sharing method makes on peers' answers: controls make as many without peers."""
+        """Updates a sharing method makes on peers' responses: controls make as many without peers."""
         return self.mini_batches * (len(self.table.agents) - 1)
 
     def due(self, updates: int) -> int:
-        """Of so many updates on everybody's answers those on the new ones, an equal share for every agent.
+        """Of so many updates on everybody's responses those on the new ones, an equal share for every agent.
 
-        Over all times at which the learner hears of the step they add up to `updates`.
+        Over all times at which the learner receives responses of the step they add up to `updates`.
         """
         present = {
             agent for agent, groups in zip(self.table.agents, self.table.samples, strict=True) if any(groups)
         }
-        heard = present | self.taught
-        everybody = max(1, len(heard | self.awaited))
-        return updates * len(heard) // everybody - updates * len(self.taught) // everybody
+        received = present | self.taught
+        everybody = max(1, len(received | self.awaited))
+        return updates * len(received) // everybody - updates * len(self.taught) // everybody
 
 
-class Method(ABC):
-    """How agents learn from a step's answers."""
+class Method(MethodSettings):
+    """How agents learn from a step's responses. Its fields are its keys in a recipe.
 
-    name: str
-    rollout_factor: int = 1
-    """How many times the recipe's samples per prompt are drawn."""
-    one_tokenizer: bool = False
-    """Whether agents read each other's tokens, so that all need the same tokenizer."""
-    reverifies: bool = False
-    """Whether a learner scores its peers' answers again, unless the recipe says otherwise."""
-    critic: CriticParams | None = None
-    """The settings of the critic every agent needs; None: none is needed."""
+    Deriving from it is all a new method needs: `loss_terms`, and what differs from the defaults here and in
+    `MethodSettings`. `docs/own.md` has a complete example.
+    """
+
+    differs_alone: ClassVar[str] = ""
+    """Why a single agent does not train exactly as with GSPO; empty: it does."""
+    symptoms: ClassVar[tuple[Symptom, ...]] = ()
+    """What looks wrong under this method, besides `hacrl.symptoms.COMMON` or in place of it."""
+    shown: ClassVar[Mapping[str, tuple[str, str]]] = {}
+    """Pair metrics in the live table: heading -> metric under `cross/<source>-><learner>/` and its format."""
 
     def prompts_drawn(self, prompts_per_step: int, agents: int) -> int:
-        """Prompts of a step when every agent answers `prompts_per_step` of them: the same for all."""
+        """Prompts of a step when every agent responds to `prompts_per_step` of them: the same for all."""
         return prompts_per_step
 
     def assign(self, prompts: Sequence[Prompt], agents: Sequence[str]) -> dict[str, list[Prompt]]:
-        """Which of the step's prompts each agent answers: all of them."""
+        """Which of the step's prompts each agent responds to: all of them."""
         return {agent: list(prompts) for agent in agents}
 
     @abstractmethod
-    def lessons(self, view: View) -> list[LossTerm]:
-        """What one learner does in this step, in order."""
+    def loss_terms(self, view: View) -> list[LossTerm]:
+        """What one learner trains on in this step, in order."""
+
+    def baseline(self, view: View) -> Tensor | None:
+        """[b] what the learner's rewards are compared with, if that is not its own group's mean."""
+        return None
+
+    def metrics(self, view: View, terms: Sequence[LossTerm]) -> dict[str, float]:
+        """Numbers of the method's own on one learner's step, logged under `agent/<learner>/`."""
+        return {}
+
+    def pair_metrics(self, view: View, source: str) -> dict[str, float]:
+        """The same on one source's responses, logged under `cross/<source>-><learner>/`."""
+        return {}

@@ -1,33 +1,31 @@
-"""F-TIS: peers' answers under truncated importance sampling, far failures filtered out."""
+"""F-TIS (arXiv 2605.22537): peers' responses, truncated importance sampling, distant failures dropped."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
-from hacrl.algorithm import GspoObjective, TruncatedObjective
+from hacrl.algorithm import TruncatedObjective
+from hacrl.algorithm.peer_losses import FTIS_KL_LIMIT, FTIS_TRUNCATION
 from hacrl.methods.base import View
-from hacrl.methods.common import group_advantages
-from hacrl.methods.divided import Divided
-from hacrl.methods.gspo import own_term
+from hacrl.methods.common import GspoOnOwn, OwnPrompts, group_advantages, own_term
+from hacrl.recipe.method import register
+from hacrl.recipe.settings import Above0, AtLeast0
 from hacrl.sharing import LossTerm
 
 
-@dataclass(frozen=True)
-class Ftis(Divided):
-    """Every agent answers its own prompts; whole groups are exchanged (arXiv 2605.22537, "vertical")."""
+@register
+class Ftis(GspoOnOwn, OwnPrompts):
+    """Agents respond to prompts of their own; whole groups are exchanged (the paper's "vertical")."""
 
-    own: GspoObjective
-    shared: TruncatedObjective
-    name: str = "ftis"
+    name: Literal["ftis"] = "ftis"
+    """`ftis`."""
+    truncation: Above0 = FTIS_TRUNCATION
+    """Largest importance weight of a token of a peer's response."""
+    kl_limit: AtLeast0 = FTIS_KL_LIMIT
+    """Peers' responses with a negative advantage are dropped from this divergence on, in nats."""
 
-    def lessons(self, view: View) -> list[LossTerm]:
-        """Own answers, then every peer's, compared with the peer's own group."""
-        peers = LossTerm(self.shared, group_advantages(view), view.peers, view.equal_weights)
-        return [own_term(view, self.own), peers]
-
-
-def ftis(
-    clip_low: float = 3e-4, clip_high: float = 4e-4, truncation: float = 2.0, kl_limit: float = 50.0
-) -> Ftis:
-    """Filtered truncated importance sampling."""
-    return Ftis(GspoObjective(clip_low, clip_high), TruncatedObjective(truncation, kl_limit))
+    def loss_terms(self, view: View) -> list[LossTerm]:
+        """Own responses, then every peer's, compared with the peer's own group."""
+        objective = TruncatedObjective(self.truncation, self.kl_limit)
+        peers = LossTerm(objective, group_advantages(view), view.peers, view.equal_weights)
+        return [own_term(view, self.own_objective), peers]

@@ -1,38 +1,48 @@
-"""GRAFT: a peer's whole group in the place of one's own where the learner had no success."""
+"""GRAFT (arXiv 2609.37868): a peer's whole group replaces the learner's where that had no success."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from hacrl.algorithm import AdmittedObjective, GspoObjective
-from hacrl.methods.base import Method, View
-from hacrl.methods.common import group_advantages
-from hacrl.methods.gspo import own_term
+from hacrl.algorithm import AdmittedObjective
+from hacrl.algorithm.peer_losses import GRAFT_FLOOR
+from hacrl.methods.base import View
+from hacrl.methods.common import GspoOnOwn, group_advantages, own_term
+from hacrl.recipe.method import register
+from hacrl.recipe.settings import Share
 from hacrl.sharing import LossTerm
 
 
-@dataclass(frozen=True)
-class Graft(Method):
-    """Groups that failed are replaced by mixed groups of peers, equally many both ways (arXiv 2609.37868)."""
+@register
+class Graft(GspoOnOwn):
+    """Groups that failed are replaced by mixed groups of peers, equally many both ways."""
 
-    own: GspoObjective
-    shared: AdmittedObjective
-    name: str = "graft"
+    name: Literal["graft"] = "graft"
+    """`graft`."""
+    floor: Share = GRAFT_FLOOR
+    """Peers' responses count if their ratio is above this."""
 
-    def lessons(self, view: View) -> list[LossTerm]:
+    needs_all_peers: ClassVar[str | None] = "puts peers' responses in the place of own ones"
+
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """A group is replaced once at most, however many peers there are."""
+        return mini_batches * (2 if peers else 1)
+
+    def loss_terms(self, view: View) -> list[LossTerm]:
         """Own groups that were not replaced, then the peers' groups, with the peers' own advantages.
 
-        The second lesson has as many updates as keep the size of a mini-batch.
+        The second term has as many updates as keep the size of a mini-batch.
         """
         grafts = self.grafts(view)
-        own = own_term(view, self.own)
+        own = own_term(view, self.own_objective)
         kept = replace(own, mask=own.mask & ~grafts.any(0)[None, :, None])
         share = float(grafts.any(0).sum()) / max(1, int(own.mask.any(2).sum()))
         peers = LossTerm(
-            self.shared,
+            AdmittedObjective(self.floor),
             group_advantages(view),
             view.peers & grafts[:, :, None],
             view.equal_weights,
@@ -41,11 +51,11 @@ class Graft(Method):
         return [kept, peers]
 
     def grafts(self, view: View) -> Tensor:
-        """[j, b]: whose group replaces the learner's; of several peers the one with most right answers."""
-        right, answers = view.verified.sum(2), view.table.mask.sum(2)
+        """[j, b]: whose group replaces the learner's; of several peers the one with most right responses."""
+        right, responses = view.verified.sum(2), view.table.mask.sum(2)
         chosen = torch.zeros_like(right, dtype=torch.bool)
         offered = {
-            j: balanced(right[view.k], right[j], answers[view.k], answers[j])
+            j: balanced(right[view.k], right[j], responses[view.k], responses[j])
             for j in range(len(view.table.agents))
             if j != view.k
         }
@@ -56,19 +66,14 @@ class Graft(Method):
         return chosen
 
 
-def balanced(mine: Tensor, theirs: Tensor, my_answers: Tensor, their_answers: Tensor) -> Tensor:
-    """[b] bool: the prompts a peer gives its group for, from both sides' numbers of right answers.
+def balanced(mine: Tensor, theirs: Tensor, my_responses: Tensor, their_responses: Tensor) -> Tensor:
+    """[b] bool: the prompts a peer gives its group for, from both sides' numbers of right responses.
 
-    Neither gives more than it could get; of more candidates those with most right answers, ties included.
+    Neither gives more than it could get; of more candidates those with most right responses, ties included.
     """
-    gives = (mine == 0) & (my_answers > 0) & (theirs > 0) & (theirs < their_answers)
-    gets = (theirs == 0) & (their_answers > 0) & (mine > 0) & (mine < my_answers)
+    gives = (mine == 0) & (my_responses > 0) & (theirs > 0) & (theirs < their_responses)
+    gets = (theirs == 0) & (their_responses > 0) & (mine > 0) & (mine < my_responses)
     number = min(int(gives.sum()), int(gets.sum()))
     if number == 0:
         return torch.zeros_like(gives)
     return gives & (theirs >= theirs[gives].sort(descending=True).values[number - 1])
-
-
-def graft(clip_low: float = 3e-4, clip_high: float = 4e-4, floor: float = 0.8) -> Graft:
-    """Balanced replacement of failed groups."""
-    return Graft(GspoObjective(clip_low, clip_high), AdmittedObjective(floor))

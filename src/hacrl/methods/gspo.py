@@ -1,45 +1,32 @@
-"""Every agent alone: GSPO, GRPO, twice the rollouts, several epochs."""
+"""GSPO (arXiv 2507.18071), every agent alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import ClassVar, Literal
 
-from hacrl.algorithm import GrpoObjective, GspoObjective, Objective, own_advantages
-from hacrl.methods.base import Method, View
+from hacrl.methods.base import View
+from hacrl.methods.common import GspoOnOwn, TwiceTheRollouts, own_term
+from hacrl.recipe.method import register
+from hacrl.recipe.settings import Count
 from hacrl.sharing import LossTerm
 
 
-@dataclass(frozen=True)
-class Alone(Method):
-    """The learner's own answers, compared with its own group."""
+@register
+class Gspo(GspoOnOwn, TwiceTheRollouts):
+    """Own responses, compared with their own group; the ratio of whole responses is clipped."""
 
-    name: str
-    objective: Objective
-    rollout_factor: int = 1
-    epochs: int = 1
-    """Passes over a step's answers."""
+    name: Literal["gspo", "gspo_x2"] = "gspo"
+    """`gspo`, or `gspo_x2` with twice the rollouts."""
+    epochs: Count = 1
+    """Passes over a step's responses."""
 
-    def lessons(self, view: View) -> list[LossTerm]:
-        """The same in every epoch; the ratio stays the one to the policy that drew the answers."""
-        return [replace(own_term(view, self.objective), passes=self.epochs)]
+    shares: ClassVar[bool] = False
 
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """Twice the rollouts are twice the mini-batches: the size of a mini-batch stays the same."""
+        return mini_batches * self.rollout_factor(agents) * self.epochs
 
-def own_term(view: View, objective: Objective) -> LossTerm:
-    """The learner's own answers with its own group's mean and spread."""
-    advantages, _ = own_advantages(view.table.rewards, mask=view.table.mask)
-    return LossTerm(objective, advantages[view.k], view.own, view.equal_weights)
-
-
-def gspo(clip_low: float = 3e-4, clip_high: float = 4e-4, epochs: int = 1) -> Alone:
-    """Every agent alone with GSPO."""
-    return Alone("gspo", GspoObjective(clip_low, clip_high), epochs=epochs)
-
-
-def gspo_x2(clip_low: float = 3e-4, clip_high: float = 4e-4, epochs: int = 1) -> Alone:
-    """Every agent alone with GSPO and twice the rollouts."""
-    return Alone("gspo_x2", GspoObjective(clip_low, clip_high), rollout_factor=2, epochs=epochs)
-
-
-def grpo(clip_low: float = 0.2, clip_high: float = 0.28, epochs: int = 1) -> Alone:
-    """Every agent alone with GRPO."""
-    return Alone("grpo", GrpoObjective(clip_low, clip_high), epochs=epochs)
+    def loss_terms(self, view: View) -> list[LossTerm]:
+        """The same in every epoch; the ratio stays the one to the policy that drew the responses."""
+        return [replace(own_term(view, self.own_objective), passes=self.epochs)]

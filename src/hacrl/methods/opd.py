@@ -1,41 +1,47 @@
-"""On-policy distillation: the strongest agent judges everybody's own answers; it learns alone."""
+"""On-policy distillation: the strongest agent scores everybody's own responses; it learns alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import ClassVar, Literal
 
 import torch
 
-from hacrl.algorithm import DistillationObjective, GspoObjective
-from hacrl.methods.base import Method, View
-from hacrl.methods.common import strongest
-from hacrl.methods.gspo import own_term
+from hacrl.algorithm import DistillationObjective
+from hacrl.methods.base import View
+from hacrl.methods.common import GspoOnOwn, UsesOmega, own_term, strongest
+from hacrl.recipe.method import register
 from hacrl.sharing import LossTerm
 
 
-@dataclass(frozen=True)
-class Opd(Method):
-    """GSPO on own answers, then the same answers towards the strongest agent's probability of each token."""
+class OneTeacher(GspoOnOwn, UsesOmega):
+    """Methods in which the strongest agent teaches all others."""
 
-    objective: GspoObjective
-    name: str = "opd"
-    one_tokenizer: bool = True
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """As many on the teacher's as other methods make on all peers' responses, even if there are few."""
+        return mini_batches * (agents if peers else 1)
 
-    def lessons(self, view: View) -> list[LossTerm]:
-        """The second lesson is everybody's but the strongest agent's; no reward enters it."""
-        own, teacher = own_term(view, self.objective), strongest(view)
+
+@register
+class Opd(OneTeacher):
+    """GSPO on own responses, then the same responses towards the strongest agent's token probabilities."""
+
+    name: Literal["opd"] = "opd"
+    """`opd`: the strongest agent scores own responses, token by token."""
+
+    one_tokenizer: ClassVar[bool] = True
+    needs_all_peers: ClassVar[str | None] = "lets the strongest agent judge, as it was before the step"
+
+    def loss_terms(self, view: View) -> list[LossTerm]:
+        """The second term is everybody's but the strongest agent's; no reward enters it."""
+        own, teacher = own_term(view, self.own_objective), strongest(view)
         if teacher == view.k:
             return [own]
-        judged = replace(
+        distilled = replace(
             own,
             objective=DistillationObjective(),
             advantages=torch.ones_like(own.advantages),
             updates=view.peer_updates,
             scorer=view.table.agents[teacher],
         )
-        return [own, judged]
-
-
-def opd(clip_low: float = 3e-4, clip_high: float = 4e-4) -> Opd:
-    """On-policy distillation from the strongest."""
-    return Opd(GspoObjective(clip_low, clip_high))
+        return [own, distilled]

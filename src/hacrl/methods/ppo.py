@@ -1,39 +1,53 @@
-"""PPO with a critic, every agent alone."""
+"""PPO (arXiv 1707.06347), every agent alone with a critic of its own."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from hacrl.algorithm import CriticParams, PpoObjective
+from hacrl.algorithm.ratio import PPO_CLIP_HIGH, PPO_CLIP_LOW
 from hacrl.methods.base import Method, View
+from hacrl.recipe.method import register
+from hacrl.recipe.settings import Above0, AtLeast0, Count, Share
 from hacrl.sharing import LossTerm
 
+USUAL = CriticParams()
 
-@dataclass(frozen=True)
+
+@register
 class Ppo(Method):
-    """The learner's own answers, each token compared with what its critic expected."""
+    """Own responses, each token compared with what the agent's critic expected."""
 
-    objective: PpoObjective
-    critic: CriticParams
-    epochs: int = 1
-    """Passes over a step's answers."""
-    name: str = "ppo"
+    name: Literal["ppo"] = "ppo"
+    """`ppo`: a second model per agent, its critic, has to fit into memory too."""
+    clip_low: Share = PPO_CLIP_LOW
+    """Clip of the ratio of each token below 1."""
+    clip_high: AtLeast0 = PPO_CLIP_HIGH
+    """Clip of the ratio of each token above 1."""
+    epochs: Count = 1
+    """Passes over a step's responses."""
+    gamma: Share = USUAL.gamma
+    """Discount of the reward per token."""
+    lam: Share = USUAL.lam
+    """Lambda of the advantage estimate: 1 trusts the final reward only, 0 the critic's next value only."""
+    value_clip: AtLeast0 = USUAL.value_clip
+    """How far one step moves the critic's values."""
+    critic_learning_rate: Above0 | None = USUAL.learning_rate
+    """Of the critic; null takes ten times the agent's own."""
 
-    def lessons(self, view: View) -> list[LossTerm]:
-        """The plain rewards of own answers: the critic makes advantages of them, token by token."""
-        rewards = view.table.rewards
-        return [LossTerm(self.objective, rewards, view.own, view.equal_weights, passes=self.epochs)]
+    shares: ClassVar[bool] = False
+    differs_alone: ClassVar[str] = "its advantages come from a critic"
 
+    @property
+    def critic(self) -> CriticParams:
+        """What the agents' critics are made with."""
+        return CriticParams(self.gamma, self.lam, self.value_clip, self.critic_learning_rate)
 
-def ppo(
-    clip_low: float = 0.2,
-    clip_high: float = 0.2,
-    epochs: int = 1,
-    gamma: float = 1.0,
-    lam: float = 1.0,
-    value_clip: float = 0.5,
-    critic_learning_rate: float | None = None,
-) -> Ppo:
-    """Every agent alone with PPO and a critic of its own."""
-    critic = CriticParams(gamma, lam, value_clip, critic_learning_rate)
-    return Ppo(PpoObjective(clip_low, clip_high), critic, epochs)
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """Once per mini-batch and epoch."""
+        return mini_batches * self.epochs
+
+    def loss_terms(self, view: View) -> list[LossTerm]:
+        """The plain rewards of own responses: the critic turns them into advantages, token by token."""
+        objective = PpoObjective(self.clip_low, self.clip_high)
+        return [LossTerm(objective, view.table.rewards, view.own, view.equal_weights, passes=self.epochs)]

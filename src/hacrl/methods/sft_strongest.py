@@ -1,36 +1,30 @@
-"""One-way imitation: everybody learns the strongest agent's verified answers; it learns alone."""
+"""One-way imitation: everybody learns the strongest agent's verified responses; it learns alone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
-from hacrl.algorithm import GspoObjective
-from hacrl.methods.base import Method, View
-from hacrl.methods.common import strongest
-from hacrl.methods.gspo import own_term
-from hacrl.methods.pooled import distinct, imitation_term
+from hacrl.methods.base import View
+from hacrl.methods.common import distinct, imitation_term, own_term, strongest
+from hacrl.methods.opd import OneTeacher
+from hacrl.recipe.method import register
 from hacrl.sharing import LossTerm
 
 
-@dataclass(frozen=True)
-class SftStrongest(Method):
-    """GSPO on own answers, then the strongest agent's distinct verified answers imitated."""
+@register
+class SftStrongest(OneTeacher):
+    """GSPO on own responses, then the strongest agent's distinct verified responses are imitated."""
 
-    objective: GspoObjective
-    name: str = "sft_strongest"
+    name: Literal["sft_strongest"] = "sft_strongest"
+    """`sft_strongest`: the strongest agent's verified responses are imitated."""
 
-    def lessons(self, view: View) -> list[LossTerm]:
-        """The second lesson is everybody's but the strongest agent's."""
-        own, teacher = own_term(view, self.objective), strongest(view)
+    def loss_terms(self, view: View) -> list[LossTerm]:
+        """The second term is everybody's but the strongest agent's."""
+        own, teacher = own_term(view, self.own_objective), strongest(view)
         if teacher == view.k:
             return [own]
         right = torch.zeros_like(view.verified)
         right[teacher] = view.verified[teacher]
         return [own, imitation_term(view, distinct(view.table, right) & view.new, view.peer_updates)]
-
-
-def sft_strongest(clip_low: float = 3e-4, clip_high: float = 4e-4) -> SftStrongest:
-    """Everybody imitates the strongest."""
-    return SftStrongest(GspoObjective(clip_low, clip_high))

@@ -1,54 +1,54 @@
-"""Success-gated transfer: a peer's verified answer where the learner's whole group failed."""
+"""Success-gated transfer (arXiv 2605.07244): a peer's verified response where one's own group failed."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
 
-from hacrl.algorithm import GspoObjective, LikelihoodObjective, SplitObjective
-from hacrl.methods.base import Method, View
-from hacrl.methods.common import one_each
-from hacrl.methods.gspo import own_term
+from hacrl.algorithm import LikelihoodObjective, SplitObjective
+from hacrl.methods.base import View
+from hacrl.methods.common import GspoOnOwn, OneUpdatePerMiniBatch, one_each, own_term
+from hacrl.recipe.method import register
+from hacrl.recipe.settings import AtLeast0
 from hacrl.sharing import LossTerm
 
 
-@dataclass(frozen=True)
-class SuccessGated(Method):
-    """GSPO on own answers plus `weight` times the log-likelihood of rescuing answers (arXiv 2605.07244)."""
+@register
+class SuccessGated(GspoOnOwn, OneUpdatePerMiniBatch):
+    """GSPO on own responses plus `weight` times the log-likelihood of rescuing responses."""
 
-    own: GspoObjective
-    weight: float
-    name: str = "sgt"
+    name: Literal["sgt"] = "sgt"
+    """`sgt`."""
+    weight: AtLeast0 = 0.1
+    """Weight of the log-likelihood of peers' verified responses beside the loss of own responses."""
 
-    def lessons(self, view: View) -> list[LossTerm]:
-        """One lesson: the two terms of the loss belong to the same update, or the weight would mean nothing.
+    needs_all_peers: ClassVar[str | None] = "has peers' responses in the same updates as own ones"
 
-        An update takes the mean over all its rows; the peers' weight makes that of the two terms
+    def loss_terms(self, view: View) -> list[LossTerm]:
+        """One term: both parts of the loss belong to the same update, or the weight would mean nothing.
+
+        An update takes the mean over all its rows; the peers' weight makes that of the two parts
         mean(own) + weight * mean(rescued), but for a factor that both share.
         """
-        own, rescuers = own_term(view, self.own), self.rescuers(view)
+        own, rescuers = own_term(view, self.own_objective), self.rescuers(view)
         if not rescuers.any():
             return [own]
         weight = self.weight * int(own.mask.sum()) / int(rescuers.sum())
-        lesson = replace(
+        term = replace(
             own,
-            objective=SplitObjective(self.own, LikelihoodObjective()),
+            objective=SplitObjective(self.own_objective, LikelihoodObjective()),
             advantages=torch.where(rescuers, weight, own.advantages),
             mask=own.mask | rescuers,
             updates=view.mini_batches,
             complete=True,
         )
-        return [lesson]
+        return [term]
 
     def rescuers(self, view: View) -> Tensor:
-        """[j, b, i]: one verified answer of a peer for every prompt the learner tried in vain."""
+        """[j, b, i]: one verified response of a peer for every prompt the learner tried in vain."""
         tried, solved = (some.any(2).any(0) for some in (view.own, view.own & view.verified))
         failed = (tried & ~solved)[None, :, None]
         return one_each(view, view.peers & view.verified & failed)
-
-
-def sgt(clip_low: float = 3e-4, clip_high: float = 4e-4, weight: float = 0.1) -> SuccessGated:
-    """Success-gated transfer."""
-    return SuccessGated(GspoObjective(clip_low, clip_high), weight)

@@ -1,13 +1,7 @@
 """The recipe of a run: typed, unknown keys refused with the nearest valid name, defaults as in the paper."""
 
 from hacrl.recipe.differences import recipe_differences
-from hacrl.recipe.method import (
-    GrpoSettings,
-    GspoSettings,
-    HacpoSettings,
-    make_method,
-)
-from hacrl.recipe.method_section import MethodSettings
+from hacrl.recipe.method import MethodSettings
 from hacrl.recipe.overrides import load_recipe, parse_recipe
 from hacrl.recipe.problems import RecipeError
 from hacrl.recipe.recipe import Recipe
@@ -37,9 +31,6 @@ __all__ = [
     "CheckpointSettings",
     "EvaluationSettings",
     "ExchangeSettings",
-    "GrpoSettings",
-    "GspoSettings",
-    "HacpoSettings",
     "LoggingSettings",
     "LoraSettings",
     "MethodSettings",
@@ -54,7 +45,6 @@ __all__ = [
     "TaskSettings",
     "UpdatesSettings",
     "load_recipe",
-    "make_method",
     "parse_recipe",
     "recipe_differences",
 ]

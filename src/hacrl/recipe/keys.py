@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+from hacrl.recipe.method import MethodSettings, registered_methods
 from hacrl.recipe.recipe import Recipe
 from hacrl.recipe.settings import Settings
 
@@ -34,6 +34,8 @@ def all_keys(section: type[Settings] = Recipe, prefix: str = "") -> Iterator[Key
 
 def sections_in(annotation: Any) -> list[type[Settings]]:
     """The sections in a type, however deep: in lists, unions and annotations."""
+    if annotation is MethodSettings:
+        return list(dict.fromkeys(registered_methods().values()))
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         return [annotation]
     return [section for part in get_args(annotation) for section in sections_in(part)]
@@ -45,9 +47,7 @@ def known_keys(location: Sequence[int | str]) -> list[str]:
     for part in location:
         if isinstance(part, int):
             continue
-        if is_tag(part):
-            sections = [section for section in sections if part == f"<{section.__name__}>"]
-        else:
+        if not is_tag(part):
             fields = [section.model_fields[part] for section in sections if part in section.model_fields]
             sections = [section for field in fields for section in sections_in(field.annotation)]
     return [name for section in sections for name in section.model_fields]
@@ -55,4 +55,4 @@ def known_keys(location: Sequence[int | str]) -> list[str]:
 
 def is_tag(part: int | str) -> bool:
     """Whether a part of a location names a choice within a union rather than a key."""
-    return isinstance(part, str) and re.fullmatch(r"<(text|list|[A-Z]\w*Settings)>", part) is not None
+    return part in ("<text>", "<list>")

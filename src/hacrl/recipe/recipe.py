@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
-from hacrl.recipe.method import HacpoSettings, MethodChoice
+from hacrl.recipe.method import DEFAULT, MethodSettings, read_method
 from hacrl.recipe.problems import Contradiction, Problem, nearest
 from hacrl.recipe.settings import (
     AgentSettings,
@@ -30,17 +30,6 @@ from hacrl.recipe.settings import (
     not_empty,
 )
 
-ALL_AT_ONCE = {
-    "xgrpo": "compares own responses with all peers' rewards",
-    "sgt": "has peers' responses in the same updates as own ones",
-    "luffy": "has peers' responses in the same updates as own ones",
-    "graft": "puts peers' responses in the place of own ones",
-    "swarm": "draws among all peers' responses",
-    "opd": "lets the strongest agent judge, as it was before the step",
-}
-"""Methods whose peers cannot be late, and why. All others train on peers' responses in updates of their own,
-which may be made in a later step."""
-
 
 class Recipe(Settings):
     """A training run. `resolved()` is what `config.json` holds; `Recipe.model_validate` reads it back."""
@@ -49,8 +38,10 @@ class Recipe(Settings):
     """The agents, one or more."""
     task: TaskChoice
     """What is trained on: a name, or a mapping of `name` and the task's own settings."""
-    method: MethodChoice = HacpoSettings()
-    """A method's name, `hacpo-no_MECHANISM`, or a mapping with `name` and the method's own settings."""
+    method: Annotated[SerializeAsAny[MethodSettings], BeforeValidator(read_method)] = Field(
+        default=DEFAULT, validate_default=True
+    )
+    """A method's name, `hacpo-no_MECHANISM`, your own `module:Class`, or a mapping with `name` and more."""
     steps: Count = 58
     """Training steps."""
     prompts_per_step: Count = 128
@@ -152,25 +143,13 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
     yield from _runtime(recipe)
     yield from _engines(recipe)
     yield from _asynchronous(recipe)
+    yield from recipe.method.problems(recipe)
 
 
 def _asynchronous(recipe: Recipe) -> Iterator[Problem]:
-    """Not every method can hear of peers later, and what it hears needs an update of its own."""
+    """Agents that wait for each other in every step gain nothing by it."""
     if recipe.exchange.asynchronous is None:
         return
-    method = recipe.method.name
-    if method in ALL_AT_ONCE:
-        yield Problem(
-            "exchange.asynchronous",
-            f"method {method} {ALL_AT_ONCE[method]}: its peers cannot be late; use commons, hacpo, naive, "
-            "ftis, sft_strongest or a method that shares nothing",
-        )
-    if method == "commons" and recipe.updates.mini_batches < 2 and len(recipe.agents) > 1:
-        yield Problem(
-            "updates.mini_batches",
-            "expected at least 2 with method commons and exchange.asynchronous, got 1: what is imitated "
-            "comes in parts, and each needs an update",
-        )
     if recipe.checkpoint.every == 1:
         yield Problem(
             "checkpoint.every",
@@ -279,13 +258,6 @@ def _exchange(recipe: Recipe) -> Iterator[Problem]:
         yield Problem("exchange.hub", f"expected one of the agents {names}, got {hub!r}{nearest(hub, names)}")
     if not isinstance(topology, str):
         yield from _pairs(topology, names)
-    for key in ("shuffled", "inverted"):
-        for name in getattr(recipe.exchange, key):
-            if name not in names:
-                yield Problem(
-                    f"exchange.{key}",
-                    f"expected some of the agents {names}, got {name!r}{nearest(name, names)}",
-                )
 
 
 def _pairs(pairs: tuple[tuple[str, str], ...], names: list[str]) -> Iterator[Problem]:

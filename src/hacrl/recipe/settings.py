@@ -1,6 +1,7 @@
 """The sections of a recipe: typed, frozen, unknown keys refused. The defaults are the paper's.
 
-The text below a key is its description in `docs/recipe.md`. Nothing here imports torch or a model.
+The text below a key is its description in `docs/recipe.md`. Agents, runtimes and the exchange get these
+sections as they are: no setting is defined twice. A method's settings are the fields of its class.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from pydantic import (
     JsonValue,
     Tag,
 )
+
+from hacrl.algorithm.capability import CLAMP, FLOOR, WINDOW
 
 
 class Settings(BaseModel):
@@ -62,6 +65,7 @@ Count = Annotated[int, Field(ge=1)]
 Above0 = Annotated[float, Field(gt=0)]
 AtLeast0 = Annotated[float, Field(ge=0)]
 Below1 = Annotated[float, Field(ge=0, lt=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(min_length=1)]
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 """Becomes the name of a directory and part of the names of metrics."""
@@ -204,13 +208,13 @@ class OptimiserSettings(Settings):
 class CapabilitySettings(Settings):
     """The estimate of how good each agent is (omega is the ratio of two agents' capabilities)."""
 
-    window: Count = 5
+    window: Count = WINDOW
     """Steps the rolling mean goes over, the current one included."""
-    floor: Annotated[float, Field(ge=1e-30)] = 1e-8
+    floor: Annotated[float, Field(ge=1e-30)] = FLOOR
     """Capabilities are at least this much before they are divided."""
     clamp: Annotated[
         tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=1)]], Field(strict=False)
-    ] = (0.1, 10.0)
+    ] = CLAMP
     """Smallest and largest omega."""
     measure: Literal["mean_reward", "positive_rate"] = "mean_reward"
     """`mean_reward`: mean reward of a step; `positive_rate`: share of rewards above 0."""
@@ -250,10 +254,6 @@ class ExchangeSettings(Settings):
     """Peers' responses mixed over the mini-batches, or one peer after the other (the paper)."""
     reverify: bool | None = None
     """Learners score peers' responses again before they trust the reward; null: if the method wants it."""
-    shuffled: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(all_different)] = ()
-    """For experiments: agents whose peers hear of their rewards at the wrong answers."""
-    inverted: Annotated[tuple[str, ...], Field(strict=False), AfterValidator(all_different)] = ()
-    """For experiments: agents whose peers hear of right answers as wrong ones and the other way round."""
     asynchronous: AsynchronousSettings | None = None
     """With `runtime: ray`, go on without waiting for each other in every step; null: everybody waits."""
 

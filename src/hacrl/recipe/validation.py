@@ -34,26 +34,37 @@ PATTERNS = {
 }
 """In words what the keys with a pattern expect."""
 
+MOVED = dict.fromkeys(
+    ("exchange.shuffled", "exchange.inverted"),
+    "agents that misreport their rewards belong to a comparison: see `faults` of a plan in docs/compare.md",
+)
+"""Keys of older versions, and where to look for what they did."""
+
 
 def validated(values: Mapping[str, Any], where: str, from_command_line: Collection[str] = ()) -> Recipe:
     """The recipe, or a `RecipeError` that names every mistake. `where` is usually the file."""
     try:
         return Recipe.model_validate(values)
     except ValidationError as error:
-        problems = [problem for details in error.errors() for problem in _problems(details)]
+        problems = problems_in(error)
     marked = [_marked(problem, from_command_line) for problem in problems]
     raise RecipeError(where, marked)
 
 
-def _problems(details: ErrorDetails) -> Sequence[Problem]:
+def problems_in(error: ValidationError, prefix: str = "", known: list[str] | None = None) -> list[Problem]:
+    """Every mistake that pydantic found below the key `prefix`, where the keys are the `known` ones."""
+    return [problem for details in error.errors() for problem in _problems(details, prefix, known)]
+
+
+def _problems(details: ErrorDetails, prefix: str, known: list[str] | None) -> Sequence[Problem]:
     kind, location = details["type"], details["loc"]
     cause = details.get("ctx", {}).get("error")
     if isinstance(cause, Contradiction):
         return cause.problems
-    key = ".".join(_part(part) for part in location if not is_tag(part))
-    name = str(location[-1])
+    key = ".".join([*([prefix] if prefix else []), *(_part(part) for part in location if not is_tag(part))])
+    name = str(location[-1]) if location else prefix
     if kind == "extra_forbidden":
-        return [Problem(key, _unknown(key, known_keys(location[:-1])))]
+        return [Problem(key, _unknown(key, known or known_keys(location[:-1])))]
     if kind == "missing":
         return [Problem(key, f"missing{_meaning(key)}")]
     got = shown(details["input"])
@@ -69,6 +80,8 @@ def _part(part: int | str) -> str:
 
 def _unknown(key: str, known: list[str]) -> str:
     """The nearest key here, else where a key of that name belongs, else all keys there are."""
+    if key in MOVED:
+        return f"unknown key; {MOVED[key]}"
     name = key.rsplit(".", 1)[-1]
     suggestion = nearest(name, known)
     elsewhere = [other.path for other in all_keys() if other.path.endswith(f".{name}") and other.path != key]

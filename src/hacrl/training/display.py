@@ -132,7 +132,8 @@ class LiveDisplay:
         assert self._team is not None
         names = self._team.names
         table = Table(box=None, padding=(0, 2))
-        for heading in ("agent", "reward", "accuracy", "length", "tokens/s", "peers inside window", "omega"):
+        pair_columns = self._team.method.shown
+        for heading in ("agent", "reward", "accuracy", "length", "tokens/s", *pair_columns):
             table.add_column(heading, justify="left" if heading == "agent" else "right")
         for name in names:
             own = f"agent/{name}"
@@ -143,8 +144,10 @@ class LiveDisplay:
                 self._show(f"{own}/accuracy", ".1%"),
                 self._show(f"{own}/completions/mean_length", ".1f"),
                 self._show(f"time/tokens_per_second/{name}", ",.0f"),
-                " ".join(self._show(f"{peer}/inside", ".0%") for peer in peers) or "-",
-                " ".join(self._show(f"{peer}/omega", ".2f") for peer in peers) or "-",
+                *(
+                    " ".join(self._show(f"{peer}/{metric}", style) for peer in peers) or "-"
+                    for metric, style in pair_columns.values()
+                ),
             )
         return table
 

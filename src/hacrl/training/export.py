@@ -39,7 +39,7 @@ def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
         f"# {member.name}",
         "",
         f"Trained with [hacrl](https://arxiv.org/abs/2603.02604) from `{agent.model}` on the task "
-        f"`{team.task.name}` with the method `{team.method.name}`.",
+        f"`{team.task.name}` with the method `{team.method.label}`.",
         "",
         "## How it was trained",
         "",

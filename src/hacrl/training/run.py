@@ -16,6 +16,7 @@ from hacrl.runs.checkpoints import Checkpoint, CheckpointStore, Contents
 from hacrl.runs.directory import RunDirectory
 from hacrl.runs.files import make_directory, truncate_jsonl, write_atomic
 from hacrl.sharing import write_step
+from hacrl.symptoms import with_own
 from hacrl.training.alerts import Alerts
 from hacrl.training.async_loop import steps_until_barrier
 from hacrl.training.cpu import cpu_seconds
@@ -78,7 +79,7 @@ class Run:
         self.directory = directory
         self.progress = Progress()
         self._display = display
-        self._alerts = Alerts()
+        self._alerts = Alerts(with_own(team.method.symptoms))
         self._store = CheckpointStore(directory.checkpoints, recipe.checkpoint.keep)
         sinks = open_sinks(recipe.logging.to, directory.path, recipe.resolved())
         self._log = MetricsLog(directory.metrics, sinks, recipe.logging.every)

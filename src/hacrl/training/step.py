@@ -23,7 +23,6 @@ from hacrl.sharing import (
     arrange,
     build_batches,
     hear,
-    told,
 )
 from hacrl.training.alignment import cosines, gradients_by_part
 from hacrl.training.correction import corrected
@@ -174,7 +173,7 @@ def heard(
     """What the learner hears and believes; one learner after the other, for verifiers are shared."""
     by_id = {prompt.id: prompt for prompt in prompts}
     believed, mistrusted = hear(
-        _as_told(team, member.name, record), member.name, team.topology[member.name], team.reverify(by_id)
+        record.trajectories, member.name, team.topology[member.name], team.reverify(by_id)
     )
     record.rejected.update(mistrusted)
     return believed
@@ -208,7 +207,7 @@ def unscored(
         taught=taught,
         awaited=awaited,
     )
-    lessons = [replace(lesson, mask=lesson.mask & view.new) for lesson in team.method.lessons(view)]
+    lessons = [replace(lesson, mask=lesson.mask & view.new) for lesson in team.method.loss_terms(view)]
     batch = build_batches(table, tokens, lessons, team.batch_settings)
     return corrected(batch, record.engine_checks[member.name])
 
@@ -235,18 +234,6 @@ def _by_scorer(team: Team, group: UpdateGroup) -> UpdateGroup:
             )
         )
     return replace(group, mini_batches=tuple(mini_batches))
-
-
-def _as_told(team: Team, learner: str, record: StepRecord) -> Sequence[Trajectory]:
-    """The step's trajectories as the learner knows them: it is never wrong about its own."""
-    exchange = team.recipe.exchange
-    return told(
-        record.trajectories,
-        shuffled=set(exchange.shuffled) - {learner},
-        inverted=set(exchange.inverted) - {learner},
-        reward_max=team.recipe.reward.maximum,
-        seed=team.seed(f"faults/{record.step}"),
-    )
 
 
 def _audit(team: Team, record: StepRecord) -> None:

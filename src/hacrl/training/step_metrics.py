@@ -20,7 +20,7 @@ from hacrl.algorithm import (
 )
 from hacrl.algorithm.diagnostics import largest_advantage, worth
 from hacrl.algorithm.ratio import bounded
-from hacrl.methods import Sharing
+from hacrl.methods.hacpo import JointGroup
 from hacrl.sharing import LearnerBatch, arrange, hear
 from hacrl.training.alignment import numbered_updates
 from hacrl.training.step import StepRecord
@@ -97,7 +97,7 @@ def _engine(checks: Collection[EngineCheck]) -> Iterator[tuple[str, float]]:
 
 def _baseline_bias(team: Team, record: StepRecord, learner: str) -> dict[str, float]:
     """Mean over prompts of baseline minus own mean, which is right on average: an estimate of the bias."""
-    if not isinstance(team.method, Sharing) or not team.topology[learner]:
+    if not isinstance(team.method, JointGroup) or not team.topology[learner]:
         return {}
     k = team.names.index(learner)
     heard, _ = hear(record.trajectories, learner, team.topology[learner])

@@ -14,7 +14,7 @@ from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.settings import LoraSettings, Optimisation, Sampling, VllmSettings
 from hacrl.algorithm import Capability, CriticParams
 from hacrl.methods import Method
-from hacrl.recipe import Recipe, TaskSettings, make_method
+from hacrl.recipe import Recipe, TaskSettings
 from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
 from hacrl.runtime import AgentLost, LocalRuntime, Runtime
 from hacrl.sharing import BatchSettings, Learner, Reverify, Topology
@@ -133,7 +133,8 @@ def build_team(
 ) -> Team:
     """Load the questions first and the models last: mistakes show before anything heavy happens."""
     task = task or load_task(recipe.task)
-    method = make_method(recipe.method, len(recipe.agents))
+    method = recipe.method
+    assert isinstance(method, Method)  # what `hacrl.methods` registers, and what `module:Class` has to be
     if method.one_tokenizer:
         refuse_other_tokenizers(recipe)
     drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.agents))

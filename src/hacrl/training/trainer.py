@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,12 @@ from hacrl.recipe import Recipe, load_recipe, parse_recipe
 from hacrl.rewards import RewardFunction
 from hacrl.runs.directory import RunDirectory
 from hacrl.runs.files import write_json
+from hacrl.symptoms import with_own
 from hacrl.tasks import Task, from_rows
 from hacrl.training.display import Display, make_display
 from hacrl.training.export import export_agents
 from hacrl.training.run import Run
-from hacrl.training.team import build_team
+from hacrl.training.team import Team, build_team
 
 
 def train(
@@ -47,7 +49,7 @@ def train(
             if resume:
                 run.restore()
             else:
-                write_json(directory.config, {"recipe": recipe.resolved(), "versions": versions()})
+                write_json(directory.config, describe(team))
             run.train()
             summary = summarise(run)
             export_agents(team, directory.agents, summary)
@@ -100,6 +102,16 @@ class Trainer:
         )
 
 
+def describe(team: Team) -> dict[str, Any]:
+    """What `config.json` holds: all that a report needs to know without loading the method or a model."""
+    symptoms = with_own(team.method.symptoms).values()
+    return {
+        "recipe": team.recipe.resolved(),
+        "versions": versions(),
+        "symptoms": [asdict(symptom) for symptom in symptoms],
+    }
+
+
 def summarise(run: Run) -> dict[str, Any]:
     """What the run did to each agent and what it cost."""
     progress, recipe = run.progress, run.team.recipe
@@ -117,7 +129,7 @@ def summarise(run: Run) -> dict[str, Any]:
         for member in run.team.members
     }
     return {
-        "method": run.team.method.name,
+        "method": run.team.method.label,
         "task": run.team.task.name,
         "steps": progress.step,
         "seconds": progress.seconds,

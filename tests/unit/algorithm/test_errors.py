@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hacrl.algorithm import Capability, HacpoParams, advantages, grpo_loss, gspo_loss, hacpo_loss
-from hacrl.methods import hacpo
+from hacrl.methods.hacpo import Hacpo
 
 REWARDS = torch.tensor([[[0.0, 1.0]], [[1.0, 1.0]]])
 OMEGA = torch.ones(2, 2)
@@ -79,7 +79,7 @@ def hacpo_with(**changed):
         (lambda: hacpo_with(advantage=torch.ones(3)), "advantage: expected 2 along axis s"),
         (lambda: gspo_loss(LOGPS, MASK & ~OWN[:, None], ROW, ROW), r"mask\[0\]: expected at least one token"),
         (lambda: grpo_loss(LOGPS, MASK, LOGPS[:, :2], ROW), "source_logps: expected 3 along axis t"),
-        (lambda: hacpo(without=("magic",)), "without: expected one of .* got 'magic'"),
+        (lambda: Hacpo(without=("magic",)), r"without.0\n  Input should be 'capability_baseline', .*'magic'"),
     ],
 )
 def test_bad_arguments_are_named(call, message):

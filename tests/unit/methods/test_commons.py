@@ -7,14 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hacrl.algorithm import ImitationObjective
-from hacrl.methods import commons, gspo, pool
+from hacrl.methods.commons import Commons
+from hacrl.methods.gspo import Gspo
+from hacrl.methods.pool import OwnPool
 from hacrl.types import Prompt
 from helpers_methods import ANSWERS, texts, view
 
 
 def test_nobody_answers_the_same_prompt_and_the_order_of_agents_does_not_matter():
     prompts = [Prompt(f"p{n}", "?") for n in range(6)]
-    method = commons()
+    method = Commons()
     assert method.prompts_drawn(2, agents=3) == 6
     shares = method.assign(prompts, ["c", "a", "b"])
     assert {name: [prompt.id for prompt in own] for name, own in shares.items()} == {
@@ -27,13 +29,13 @@ def test_nobody_answers_the_same_prompt_and_the_order_of_agents_does_not_matter(
 
 def test_everybodys_distinct_verified_texts_are_learned_by_all():
     seen = view("a")
-    own, pooled = commons(passes=1).lessons(seen)
-    (alone,) = gspo().lessons(seen)
+    own, pooled = Commons(passes=1).loss_terms(seen)
+    (alone,) = Gspo().loss_terms(seen)
     assert own.mask.equal(alone.mask)
     assert own.advantages.equal(alone.advantages)
     expected = [("a", "p0", "+7"), ("a", "p0", "7"), ("b", "p1", "5")]
     assert texts(seen, pooled.mask) == expected
-    assert texts(view("b"), commons().lessons(view("b"))[1].mask) == expected
+    assert texts(view("b"), Commons().loss_terms(view("b"))[1].mask) == expected
     weights = pooled.advantages[pooled.mask]
     # Three texts of 2, 3 and 2 tokens for two prompts: p0's two texts share what p1's one has.
     per_token = 3 / 2 / (7 / 3)
@@ -44,14 +46,14 @@ def test_everybodys_distinct_verified_texts_are_learned_by_all():
 
 def test_without_peers_it_is_gspo_and_with_silent_peers_the_own_pool():
     alone = view("a", agents="a")
-    (lesson,) = commons().lessons(alone)
-    (plain,) = gspo().lessons(alone)
-    assert lesson.mask.equal(plain.mask)
-    assert lesson.advantages.equal(plain.advantages)
+    (term,) = Commons().loss_terms(alone)
+    (plain,) = Gspo().loss_terms(alone)
+    assert term.mask.equal(plain.mask)
+    assert term.advantages.equal(plain.advantages)
     wrong = {"p0": [("9", 0.0)] * 4, "p1": [("9", 0.0)] * 4}
     seen = view("a", answers={"a": ANSWERS["a"], "b": wrong})
-    _, pooled = commons().lessons(seen)
-    _, control = pool().lessons(seen)
+    _, pooled = Commons().loss_terms(seen)
+    _, control = OwnPool().loss_terms(seen)
     assert pooled.passes == control.passes == 4
     assert pooled.mask.equal(control.mask)
     assert pooled.advantages.equal(control.advantages)
@@ -59,9 +61,9 @@ def test_without_peers_it_is_gspo_and_with_silent_peers_the_own_pool():
 
 def test_what_a_peer_answers_later_is_a_pool_of_its_own():
     before = view("a", answers={"a": ANSWERS["a"], "b": {}})
-    own, first = commons().lessons(replace(before, awaited=frozenset("b")))
-    _, second = commons().lessons(replace(view("a"), taught=frozenset("a")))
-    control = pool().lessons(before)[1]
+    own, first = Commons().loss_terms(replace(before, awaited=frozenset("b")))
+    _, second = Commons().loss_terms(replace(view("a"), taught=frozenset("a")))
+    control = OwnPool().loss_terms(before)[1]
     assert own.mask.equal(before.own)
     assert first.mask.equal(control.mask)
     assert first.advantages.equal(control.advantages)
@@ -101,8 +103,8 @@ def test_whenever_peers_are_heard_every_answer_passes_the_same_gate_once(
         )
         return replace(seen, mini_batches=mini_batches, taught=frozenset(taught), awaited=frozenset(awaited))
 
-    whole = commons().lessons(replace(at(2), taught=frozenset()))[1]
-    parts = [commons().lessons(at(time))[1] for time in sorted(set(times.values()))]
+    whole = Commons().loss_terms(replace(at(2), taught=frozenset()))[1]
+    parts = [Commons().loss_terms(at(time))[1] for time in sorted(set(times.values()))]
     assert sum(part.mask.int() for part in parts).equal(whole.mask.int())
     assert sum(part.updates for part in parts) == whole.updates == 2 * mini_batches
     for part in parts:

@@ -6,45 +6,49 @@ import torch
 
 from hacrl.agents.settings import Optimisation
 from hacrl.algorithm import HacpoObjective, HacpoParams, ImitationObjective, SourceData, SurrogateObjective
-from hacrl.methods import gspo, hacpo, hacpo_copies, hacpo_muted, pool, pool_x2, replay, replay_x2
+from hacrl.methods.gspo import Gspo
+from hacrl.methods.hacpo import Hacpo
+from hacrl.methods.hacpo_controls import HacpoCopies, HacpoMuted
+from hacrl.methods.pool import OwnPool
+from hacrl.methods.replay import Replay
 from helpers_agents import random_rows, tiny_policy, training_rows
 from helpers_methods import texts, view
 
 
 def test_replay_is_gspo_and_then_the_own_successes_again():
     seen = view("a")
-    own, again = replay().lessons(seen)
-    (alone,) = gspo().lessons(seen)
+    own, again = Replay().loss_terms(seen)
+    (alone,) = Gspo().loss_terms(seen)
     assert own.mask.equal(alone.mask)
     assert own.advantages.equal(alone.advantages)
     assert texts(seen, again.mask) == [("a", "p0", "+7"), ("a", "p0", "7"), ("a", "p0", "7")]
     assert again.advantages.equal(alone.advantages)
     assert again.objective == SurrogateObjective()
     assert again.updates == 2  # one peer, two mini-batches
-    assert replay_x2().rollout_factor == 2
-    assert replay_x2().lessons(seen)[1].updates == 4
+    assert Replay(name="replay_x2").rollout_factor(2) == 2
+    assert Replay(name="replay_x2").loss_terms(seen)[1].updates == 4
 
 
 def test_the_own_pool_holds_each_text_once_and_every_prompt_counts_the_same():
     seen = view("b")
-    own, pooled = pool(passes=1).lessons(seen)
+    own, pooled = OwnPool(passes=1).loss_terms(seen)
     assert own.mask.equal(seen.own)
     assert texts(seen, pooled.mask) == [("b", "p0", "7"), ("b", "p1", "5")]
     seen = view("a")
-    _, pooled = pool(passes=1).lessons(seen)
+    _, pooled = OwnPool(passes=1).loss_terms(seen)
     assert texts(seen, pooled.mask) == [("a", "p0", "+7"), ("a", "p0", "7")]
     # Two rows, one prompt with two texts of 2 and 3 tokens (EOS included): 2 / (1 * 2 * 2.5).
     assert pooled.advantages[pooled.mask].tolist() == [0.4, 0.4]
     assert not pooled.advantages[~pooled.mask].any()
     assert pooled.objective == ImitationObjective()
     assert pooled.complete
-    assert pool().lessons(seen)[1].passes == 4
-    assert pool_x2().lessons(seen)[1].updates == 4
+    assert OwnPool().loss_terms(seen)[1].passes == 4
+    assert OwnPool(name="pool_x2").loss_terms(seen)[1].updates == 4
 
 
 def test_muted_peers_keep_their_place_but_have_no_gradient():
     seen = view("a")
-    (full,), (muted,) = hacpo().lessons(seen), hacpo_muted().lessons(seen)
+    (full,), (muted,) = Hacpo().loss_terms(seen), HacpoMuted().loss_terms(seen)
     assert muted.mask.equal(full.mask)
     assert muted.objective == full.objective
     assert muted.advantages.equal(full.advantages)
@@ -69,13 +73,13 @@ def test_muted_peers_still_make_optimiser_steps():
 
 def test_copies_are_further_answers_of_ones_own_treated_as_a_peers():
     seen = view("a")
-    own, copies = hacpo_copies(2).lessons(seen)
+    own, copies = HacpoCopies().loss_terms(seen)
     sample = torch.arange(4)
     assert own.mask.equal(seen.own & (sample < 2))
     assert copies.mask.equal(seen.own & (sample >= 2))
-    assert own.advantages.equal(gspo().lessons(seen)[0].advantages)
+    assert own.advantages.equal(Gspo().loss_terms(seen)[0].advantages)
     assert (own.updates, copies.updates) == (2, 2)
-    assert (hacpo_copies(3).rollout_factor, hacpo_copies(2).rollout_factor) == (3, 2)
+    assert [HacpoCopies().rollout_factor(agents) for agents in (3, 2)] == [3, 2]
     # Above ratio 1 a peer has no gradient; an own answer with advantage -1 has one.
     logps = torch.tensor([[-0.5]], requires_grad=True)
     data = SourceData(
@@ -86,8 +90,8 @@ def test_copies_are_further_answers_of_ones_own_treated_as_a_peers():
         omega=torch.tensor([1.0]),
     )
     gradients = [
-        torch.autograd.grad(lesson.objective(logps, torch.tensor([[True]]), data, 0).sum(), logps)[0].item()
-        for lesson in (own, copies)
+        torch.autograd.grad(term.objective(logps, torch.tensor([[True]]), data, 0).sum(), logps)[0].item()
+        for term in (own, copies)
     ]
     assert gradients[0] > 1.0
     assert gradients[1] == 0.0

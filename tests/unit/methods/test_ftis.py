@@ -3,16 +3,17 @@
 import torch
 
 from hacrl.algorithm import TruncatedObjective
-from hacrl.methods import ftis, gspo
+from hacrl.methods.ftis import Ftis
+from hacrl.methods.gspo import Gspo
 from hacrl.types import Prompt
 from helpers_methods import view
 
 
 def test_own_answers_then_every_peers_compared_with_its_own_group():
     seen = view("a")
-    own, peers = ftis(truncation=3.0, kl_limit=5.0).lessons(seen)
+    own, peers = Ftis(truncation=3.0, kl_limit=5.0).loss_terms(seen)
     assert own.mask.equal(seen.own)
-    assert own.advantages.equal(gspo().lessons(seen)[0].advantages)
+    assert own.advantages.equal(Gspo().loss_terms(seen)[0].advantages)
     assert peers.mask[1].all()
     assert not peers.mask[0].any()
     once = torch.tensor([0.75, -0.25, -0.25, -0.25], dtype=torch.float64) / (0.5 + 1e-6)
@@ -23,5 +24,5 @@ def test_own_answers_then_every_peers_compared_with_its_own_group():
 
 def test_agents_answer_prompts_of_their_own():
     prompts = [Prompt(f"p{n}", "?") for n in range(4)]
-    assert ftis().prompts_drawn(2, agents=2) == 4
-    assert ftis().assign(prompts, ["b", "a"]) == {"a": prompts[:2], "b": prompts[2:]}
+    assert Ftis().prompts_drawn(2, agents=2) == 4
+    assert Ftis().assign(prompts, ["b", "a"]) == {"a": prompts[:2], "b": prompts[2:]}

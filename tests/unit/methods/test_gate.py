@@ -7,16 +7,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hacrl.methods.gate import Gate, leads
-from hacrl.methods.pooled import distinct
+from hacrl.methods.common import distinct
+from hacrl.methods.commons import Commons, leads
 from helpers_methods import texts, view
 
 RIGHT, WRONG = ("7", 1.0), ("9", 0.0)
 OTHER_STYLE = ("seven", 1.0)
 
 
-def accepted(gate: Gate, seen) -> list[tuple[str, str, str]]:
-    return texts(seen, gate.accepted(seen, distinct(seen.table, seen.verified)))
+def accepted(method: Commons, seen) -> list[tuple[str, str, str]]:
+    return texts(seen, method.accepted(seen, distinct(seen.table, seen.verified)))
 
 
 def test_a_lead_is_counted_by_kind_and_shrinks_with_few_prompts():
@@ -41,23 +41,23 @@ def test_nothing_is_believed_of_kinds_that_one_of_the_two_never_tried():
 def test_another_style_is_refused_by_a_learner_that_has_one_of_its_own():
     answers = {"a": {"p0": [RIGHT, RIGHT, WRONG, RIGHT]}, "b": {"p1": [OTHER_STYLE] * 4}}
     strange = view("a", answers=answers, likely={"7": -0.1, "seven": -0.5})
-    assert accepted(Gate(), strange) == [("a", "p0", "7")]
+    assert accepted(Commons(), strange) == [("a", "p0", "7")]
     usual = view("a", answers=answers, likely={"7": -0.1, "seven": -0.05})
-    assert accepted(Gate(), usual) == [("a", "p0", "7"), ("b", "p1", "seven")]
+    assert accepted(Commons(), usual) == [("a", "p0", "7"), ("b", "p1", "seven")]
 
 
 def test_a_clearly_better_peer_is_believed_whatever_its_style():
     answers = {"a": {"p0": [RIGHT, WRONG, WRONG, WRONG]}, "b": {"p1": [OTHER_STYLE] * 4}}
     seen = view("a", answers=answers, likely={"7": -0.1, "seven": -5.0})
     lead = 0.75 / 3
-    assert accepted(Gate(margin=lead + 0.01), seen) == [("a", "p0", "7")]
-    assert accepted(Gate(margin=lead - 0.01), seen) == [("a", "p0", "7"), ("b", "p1", "seven")]
+    assert accepted(Commons(margin=lead + 0.01), seen) == [("a", "p0", "7")]
+    assert accepted(Commons(margin=lead - 0.01), seen) == [("a", "p0", "7"), ("b", "p1", "seven")]
 
 
 def test_a_learner_without_a_right_answer_recognises_nothing():
     answers = {"a": {"p0": [WRONG] * 4}, "b": {"p1": [RIGHT] * 4}}
-    assert accepted(Gate(margin=1.0), view("a", answers=answers)) == []
-    assert accepted(Gate(margin=0.3), view("a", answers=answers)) == [("b", "p1", "7")]
+    assert accepted(Commons(margin=1.0), view("a", answers=answers)) == []
+    assert accepted(Commons(margin=0.3), view("a", answers=answers)) == [("b", "p1", "7")]
 
 
 @pytest.mark.parametrize("familiar", [0.0, 0.5, 1.0])
@@ -65,7 +65,7 @@ def test_the_bound_is_a_quantile_of_the_learners_own_right_answers(familiar: flo
     own = [("1", 1.0), ("2", 1.0), ("3", 1.0)]
     likely = {"1": -3.0, "2": -2.0, "3": -1.0, "x": -2.5, "y": -1.5, "z": -0.5}
     answers = {"a": {"p0": own}, "b": {"p1": [("x", 1.0), ("y", 1.0), ("z", 1.0)]}}
-    taken = accepted(Gate(1.0, familiar), view("a", answers=answers, likely=likely))
+    taken = accepted(Commons(margin=1.0, familiar=familiar), view("a", answers=answers, likely=likely))
     assert [text for source, _, text in taken if source == "b"] == {
         0.0: ["x", "y", "z"],
         0.5: ["y", "z"],
@@ -83,6 +83,6 @@ def test_own_right_answers_always_pass_and_wrong_ones_never(rewards, logp, margi
     answers = {"a": {"p0": rewards[:4]}, "b": {"p1": rewards[4:]}}
     seen = view("a", answers=answers, likely={"seven": logp})
     pool = distinct(seen.table, seen.verified)
-    taken = Gate(margin, familiar).accepted(seen, pool)
+    taken = Commons(margin=margin, familiar=familiar).accepted(seen, pool)
     assert not (taken & ~pool).any()
     assert taken[0].equal(pool[0])

@@ -3,8 +3,8 @@
 import torch
 
 from hacrl.algorithm import AdmittedObjective
-from hacrl.methods import graft, gspo
-from hacrl.methods.graft import balanced
+from hacrl.methods.graft import Graft, balanced
+from hacrl.methods.gspo import Gspo
 from helpers_methods import view
 
 MIXED = [("1", 1.0), ("2", 0.0), ("2", 0.0), ("2", 0.0)]
@@ -13,7 +13,7 @@ FAILED = [("3", 0.0)] * 4
 
 def test_a_failed_group_is_replaced_by_the_peers_with_the_peers_advantages():
     seen = view("a", answers={"a": {"p0": MIXED, "p1": FAILED}, "b": {"p0": FAILED, "p1": MIXED}})
-    own, peers = graft(floor=0.7).lessons(seen)
+    own, peers = Graft(floor=0.7).loss_terms(seen)
     assert own.mask[0].tolist() == [[True] * 4, [False] * 4]
     assert peers.mask.tolist() == [[[False] * 4] * 2, [[False] * 4, [True] * 4]]
     once = torch.tensor([0.75, -0.25, -0.25, -0.25], dtype=torch.float64) / (0.5 + 1e-6)
@@ -24,8 +24,8 @@ def test_a_failed_group_is_replaced_by_the_peers_with_the_peers_advantages():
 
 def test_nothing_is_taken_without_something_to_give():
     seen = view("a")  # a fails at p1, b at nothing
-    own, peers = graft().lessons(seen)
-    assert own.mask.equal(gspo().lessons(seen)[0].mask)
+    own, peers = Graft().loss_terms(seen)
+    assert own.mask.equal(Gspo().loss_terms(seen)[0].mask)
     assert not peers.mask.any()
 
 
@@ -46,4 +46,4 @@ def test_of_several_peers_the_one_with_most_right_answers_gives():
         "c": {"p0": FAILED, "p1": better},
     }
     seen = view("a", agents="abc", answers=answers)
-    assert graft().grafts(seen).tolist() == [[False, False], [False, False], [False, True]]
+    assert Graft().grafts(seen).tolist() == [[False, False], [False, False], [False, True]]

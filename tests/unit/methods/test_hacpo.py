@@ -12,7 +12,7 @@ from hacrl.algorithm import (
     window_lower,
     window_shares,
 )
-from hacrl.methods import hacpo
+from hacrl.methods.hacpo import Hacpo
 
 OMEGA = torch.tensor([[1.0, 0.5], [2.0, 1.0]])
 REWARDS = torch.tensor([[[0.0, 1.0]], [[1.0, 1.0]]])
@@ -32,23 +32,23 @@ def peer_loss(params, update=0, log_ratio=-0.1):
 def test_each_mechanism_can_be_switched_off():
     ratio = pytest.approx(-(2 * 0.904837418**2), rel=1e-6)
     assert peer_loss(HacpoParams()) == (ratio, ratio)
-    no_exponent = hacpo(without=("exponent",)).objective.params
+    no_exponent = Hacpo(without=("exponent",)).objective.params
     assert peer_loss(no_exponent) == (pytest.approx(-2 * 0.904837418, rel=1e-6),) * 2
     # Four updates into the step the window has closed to [0.9, 1]; one more and 0.905 is outside.
     assert peer_loss(HacpoParams(), update=4)[1] == ratio
     assert peer_loss(HacpoParams(), update=5)[1] == 0.0
-    assert peer_loss(hacpo(without=("stepwise",)).objective.params, update=5)[1] == ratio
+    assert peer_loss(Hacpo(without=("stepwise",)).objective.params, update=5)[1] == ratio
     # Without a window GSPO's rule applies: min(sA, clip(s)A) lets a ratio below 1 through for A > 0.
-    no_window = hacpo(without=("clipping",)).objective.params
+    no_window = Hacpo(without=("clipping",)).objective.params
     assert peer_loss(no_window, log_ratio=-0.5)[1] == pytest.approx(-2 * 0.60653066**2, rel=1e-6)
     assert peer_loss(HacpoParams(), log_ratio=-0.5)[1] == 0.0
-    assert hacpo(without=("coefficient",)).coefficients(OMEGA).tolist() == [[1, 1], [1, 1]]
-    assert hacpo().coefficients(OMEGA).tolist() == [[1.0, 2.0], [0.5, 1.0]]
-    _, baseline = hacpo().advantages(REWARDS, OMEGA)
+    assert Hacpo(without=("coefficient",)).coefficients(OMEGA).tolist() == [[1, 1], [1, 1]]
+    assert Hacpo().coefficients(OMEGA).tolist() == [[1.0, 2.0], [0.5, 1.0]]
+    _, baseline = Hacpo().advantages(REWARDS, OMEGA)
     assert baseline.tolist() == [[0.5], [1.0]]  # agent 1: (2 * 1 + 1 + 1) / 4 = 1, not above reward_max
-    _, plain = hacpo(without=("capability_baseline",)).advantages(REWARDS, OMEGA)
+    _, plain = Hacpo(without=("capability_baseline",)).advantages(REWARDS, OMEGA)
     assert plain.tolist() == [[0.75], [0.75]]
-    assert hacpo(without=("stepwise", "coefficient")).name == "hacpo-no_stepwise-no_coefficient"
+    assert Hacpo(without=("stepwise", "coefficient")).label == "hacpo-no_stepwise-no_coefficient"
 
 
 def test_a_peer_is_never_up_weighted():
@@ -59,12 +59,12 @@ def test_the_fallback_of_a_learner_that_did_not_answer_is_the_plain_mean():
     mask = torch.tensor([[[True, True]], [[False, False]]])
     rewards = torch.tensor([[[0.0, 1.0]], [[0.0, 0.0]]])
     high = torch.tensor([[1.0, 1.0], [10.0, 1.0]])
-    _, baseline = hacpo().advantages(rewards, high, mask=mask)
+    _, baseline = Hacpo().advantages(rewards, high, mask=mask)
     assert baseline.tolist() == [[0.5], [0.5]]
 
 
 def test_a_prompt_nobody_answered_has_baseline_zero():
-    actual, baseline = hacpo().advantages(REWARDS, OMEGA, mask=torch.zeros_like(REWARDS).bool())
+    actual, baseline = Hacpo().advantages(REWARDS, OMEGA, mask=torch.zeros_like(REWARDS).bool())
     assert not actual.any()
     assert baseline.tolist() == [[0.0], [0.0]]
 

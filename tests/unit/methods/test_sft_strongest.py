@@ -5,15 +5,16 @@ from dataclasses import replace
 import torch
 
 from hacrl.algorithm import ImitationObjective
-from hacrl.methods import gspo, sft_strongest
 from hacrl.methods.common import strongest
+from hacrl.methods.gspo import Gspo
+from hacrl.methods.sft_strongest import SftStrongest
 from helpers_methods import ANSWERS, texts, view
 
 
 def test_the_strongest_agents_distinct_verified_texts_are_imitated():
     seen = view("a")
-    own, imitated = sft_strongest().lessons(seen)
-    assert own.advantages.equal(gspo().lessons(seen)[0].advantages)
+    own, imitated = SftStrongest().loss_terms(seen)
+    assert own.advantages.equal(Gspo().loss_terms(seen)[0].advantages)
     assert texts(seen, imitated.mask) == [("b", "p0", "7"), ("b", "p1", "5")]
     # Two prompts with one text of two tokens each: every token counts a half.
     assert imitated.advantages[imitated.mask].tolist() == [0.5, 0.5]
@@ -22,8 +23,8 @@ def test_the_strongest_agents_distinct_verified_texts_are_imitated():
 
 
 def test_the_strongest_agent_learns_alone():
-    (lesson,) = sft_strongest().lessons(view("b"))
-    assert lesson.mask.equal(view("b").own)
+    (term,) = SftStrongest().loss_terms(view("b"))
+    assert term.mask.equal(view("b").own)
 
 
 def test_strength_is_omegas_and_only_of_agents_that_are_heard():
@@ -42,13 +43,13 @@ def test_strength_is_omegas_and_only_of_agents_that_are_heard():
 def test_the_strongest_agent_is_waited_for_and_imitated_once():
     everybody = {**ANSWERS, "c": ANSWERS["a"]}
     before = view("a", "abc", {**everybody, "b": {}})
-    _, nothing = sft_strongest().lessons(replace(before, awaited=frozenset("b")))
+    _, nothing = SftStrongest().loss_terms(replace(before, awaited=frozenset("b")))
     assert not nothing.mask.any()  # c, as strong as a, does not take its place
     whole = view("a", "abc", everybody)
-    _, late = sft_strongest().lessons(replace(whole, taught=frozenset("ac")))
-    _, in_time = sft_strongest().lessons(whole)
+    _, late = SftStrongest().loss_terms(replace(whole, taught=frozenset("ac")))
+    _, in_time = SftStrongest().loss_terms(whole)
     assert late.mask.equal(in_time.mask)
     assert late.advantages.equal(in_time.advantages)
     assert late.updates == in_time.updates == 4
-    _, again = sft_strongest().lessons(replace(whole, taught=frozenset("ab")))
+    _, again = SftStrongest().loss_terms(replace(whole, taught=frozenset("ab")))
     assert not again.mask.any()

@@ -4,31 +4,32 @@ from collections import Counter
 
 import torch
 
-from hacrl.methods import gspo, sgt
+from hacrl.methods.gspo import Gspo
+from hacrl.methods.sgt import SuccessGated
 from helpers_methods import ANSWERS, texts, view
 
 
 def test_one_verified_answer_joins_the_failed_prompt_with_its_share_of_the_weight():
     seen = view("a")
-    (lesson,) = sgt(weight=0.1).lessons(seen)
-    (alone,) = gspo().lessons(seen)
-    rescuers = lesson.mask & ~alone.mask
+    (term,) = SuccessGated(weight=0.1).loss_terms(seen)
+    (alone,) = Gspo().loss_terms(seen)
+    rescuers = term.mask & ~alone.mask
     assert texts(seen, rescuers) == [("b", "p1", "5")]
-    assert lesson.mask[0].all()
+    assert term.mask[0].all()
     # Eight own rows and one rescuer: in their mean the rescuer counts 0.1 times as much as all own together.
-    torch.testing.assert_close(lesson.advantages[rescuers], torch.tensor([0.8], dtype=torch.float64))
-    assert lesson.advantages[0].equal(alone.advantages[0])
-    assert (lesson.updates, lesson.complete) == (2, True)
+    torch.testing.assert_close(term.advantages[rescuers], torch.tensor([0.8], dtype=torch.float64))
+    assert term.advantages[0].equal(alone.advantages[0])
+    assert (term.updates, term.complete) == (2, True)
 
 
 def test_whoever_solved_something_is_not_rescued():
     seen = view("b")
-    (lesson,) = sgt().lessons(seen)
-    assert lesson.mask.equal(seen.own)
+    (term,) = SuccessGated().loss_terms(seen)
+    assert term.mask.equal(seen.own)
     silent = {"p0": [("9", 0.0)] * 4, "p1": [("9", 0.0)] * 4}
     seen = view("a", answers={"a": ANSWERS["a"], "b": silent})
-    (lesson,) = sgt().lessons(seen)
-    assert lesson.mask.equal(seen.own)
+    (term,) = SuccessGated().loss_terms(seen)
+    assert term.mask.equal(seen.own)
 
 
 def test_the_rescuer_is_drawn_uniformly():
@@ -42,7 +43,7 @@ def test_the_rescuer_is_drawn_uniformly():
         seen = view("a", answers=answers)
         table = seen.table
         object.__setattr__(table, "step", number)
-        return texts(seen, sgt().rescuers(seen))[1][2]
+        return texts(seen, SuccessGated().rescuers(seen))[1][2]
 
     counts = Counter(drawn(number) for number in range(200))
     assert set(counts) == set("1234")

@@ -2,15 +2,15 @@
 
 import torch
 
-from hacrl.methods import xgrpo
+from hacrl.methods.xgrpo import Xgrpo
 from helpers_methods import view
 
 
 def test_own_answers_are_compared_with_everybodys():
     seen = view("a")
-    (lesson,) = xgrpo().lessons(seen)
-    assert lesson.mask.equal(seen.own)
+    (term,) = Xgrpo().loss_terms(seen)
+    assert term.mask.equal(seen.own)
     # p0: four of eight are right; p1: one of eight, a peer's, so that all own answers are below the mean.
     p0, p1 = (8 / 4 / 7) ** 0.5 + 1e-6, (7 / 8 / 7) ** 0.5 + 1e-6
     expected = [[0.5 / p0, -0.5 / p0, 0.5 / p0, 0.5 / p0], [-0.125 / p1] * 4]
-    torch.testing.assert_close(lesson.advantages[0], torch.tensor(expected, dtype=torch.float64))
+    torch.testing.assert_close(term.advantages[0], torch.tensor(expected, dtype=torch.float64))

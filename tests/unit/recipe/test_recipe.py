@@ -3,24 +3,23 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-import inspect
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hacrl import algorithm, methods
 from hacrl.agents.settings import LoraSettings as AgentLora
 from hacrl.agents.settings import Optimisation, Sampling
-from hacrl.methods import Mechanism
+from hacrl.algorithm import HacpoObjective, HacpoParams
+from hacrl.methods.grpo import Grpo
+from hacrl.methods.hacpo import Hacpo
 from hacrl.recipe import (
-    HacpoSettings,
     LoraSettings,
     OptimiserSettings,
     Recipe,
@@ -29,18 +28,17 @@ from hacrl.recipe import (
     SamplingSettings,
     UpdatesSettings,
     load_recipe,
-    make_method,
     parse_recipe,
     recipe_differences,
 )
 from hacrl.recipe.keys import all_keys
-from hacrl.recipe.method import METHODS
-from hacrl.recipe.method import Mechanism as RecipeMechanism
+from hacrl.recipe.method import registered_methods
 from hacrl.recipe.reference import reference_table
 from helpers_recipes import VALID, Wrong, changed, wrong_recipes
 
 ROOT = Path(__file__).parents[3]
 WRONG = wrong_recipes()
+METHODS = registered_methods()
 SMALLEST = "agents: [{name: a, model: toy:state-a}, {name: b-1.7, model: toy:state-b}]\ntask: digits\n"
 
 
@@ -107,27 +105,24 @@ def test_defaults_are_the_papers_and_the_agents_own():
     assert UpdatesSettings().tokens_per_micro_batch == Optimisation().tokens_per_micro_batch
 
 
-@pytest.mark.parametrize("name", [name for name in METHODS if name != "hacpo_copies"])
-def test_methods_have_the_algorithms_settings_and_defaults(name: str):
+@pytest.mark.parametrize("name", METHODS)
+def test_a_methods_name_alone_gives_its_defaults(name: str):
     recipe = parse_recipe({**yaml.safe_load(SMALLEST), "method": name})
-    factory = getattr(methods, name)
-    assert make_method(recipe.method, 2) == factory()
-    assert recipe.method.rollout_factor(2) == factory().rollout_factor
-    if "hacpo" not in name:
-        assert recipe.method.settings().keys() == inspect.signature(factory).parameters.keys()
+    assert recipe.method == METHODS[name](name=name)
+    assert recipe.method.rollout_factor(2) == (2 if name.endswith(("_x2", "_copies")) else 1)
 
 
 def test_ablations_by_name_and_by_list():
-    assert get_args(RecipeMechanism) == get_args(Mechanism)
     by_name = parse_recipe(changed(method="hacpo-no_exponent-no_stepwise"))
     by_list = parse_recipe(changed(method={"without": ["exponent", "stepwise"]}))
     assert by_name == by_list
-    assert make_method(by_name.method, 2) == methods.hacpo(without=("exponent", "stepwise"))
+    assert by_name.method == Hacpo(without=("exponent", "stepwise"))
+    assert by_name.method.label == "hacpo-no_exponent-no_stepwise"
 
 
 def test_settings_reach_the_method():
-    method = make_method(parse_recipe(changed(method={"name": "hacpo", "delta": 0.5, "alpha": 3})).method, 2)
-    assert method == methods.hacpo(algorithm.HacpoParams(delta=0.5, alpha=3.0))
+    method = parse_recipe(changed(method={"name": "hacpo", "delta": 0.5, "alpha": 3})).method
+    assert method.objective == HacpoObjective(HacpoParams(delta=0.5, alpha=3.0))
 
 
 def test_updates_and_samples_of_every_agent():
@@ -141,8 +136,11 @@ def test_updates_and_samples_of_every_agent():
     assert alone.samples_of("small") == 8
 
 
-def test_importing_the_configuration_loads_no_torch():
-    code = "import sys, hacrl.recipe; print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
+def test_a_recipe_is_read_without_transformers_and_help_without_torch():
+    code = "import sys, hacrl.recipe, hacrl.methods; print({'transformers'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+    code = "import sys, hacrl, hacrl.cli; print({'torch', 'transformers', 'numpy'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
 
@@ -240,14 +238,14 @@ def test_overrides_by_dotted_key(write):
     assert recipe.agents[0].model == "some/directory"
     assert recipe.agents[0].device == "cpu"
     assert recipe.agents[1].lora == LoraSettings(rank=4)
-    assert recipe.method == HacpoSettings(delta=0.5)
+    assert recipe.method == Hacpo(delta=0.5)
     assert recipe.task.model_dump() == {"name": "digits", "train": 300}
     assert recipe.topology() == {"a": (), "b-1.7": ("a",)}
 
 
 def test_an_override_keeps_a_bare_method_name(write):
     recipe = load_recipe(write(SMALLEST + "method: grpo\n"), ["method.clip_low=0.1"])
-    assert make_method(recipe.method, 1) == methods.grpo(clip_low=0.1)
+    assert recipe.method == Grpo(clip_low=0.1)
 
 
 def test_a_later_override_wins_and_values_may_contain_equal_signs(write):

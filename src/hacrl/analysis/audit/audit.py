@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from hacrl.algorithm import HacpoObjective
 from hacrl.analysis.audit.baseline import ALL, BaselineAudit, audit_baselines
 from hacrl.analysis.audit.draws import draw
-from hacrl.analysis.audit.enumeration import GSPO, Rule
 from hacrl.analysis.audit.opening import SavedRun, open_run, restore
 from hacrl.analysis.audit.pairs import PairAudit, audit_pairs
-from hacrl.analysis.audit.toy import ToyRow, toy_rows
-from hacrl.methods import Method, Sharing
+from hacrl.analysis.audit.toy import GSPO, ToyRow, toy_rows
+from hacrl.methods.hacpo import JointGroup
 from hacrl.rewards import RewardFunction
 from hacrl.runs.files import write_json
+from hacrl.symptoms import Symptom, warnings, with_own
 from hacrl.tasks import Task
 from hacrl.training.team import Team, build_team
-from hacrl.training.thresholds import warnings
 
 FILE = "audit.json"
 
@@ -115,7 +113,9 @@ def _audit(run: SavedRun, team: Team, size: Size, tell: Tell) -> Audit:
     progress.where = ""
     progress.begin("toy vocabulary")
     toy = _toy(team)
-    return Audit(size, groups, checkpoints, toy, [*_measured(checkpoints, team.method), *_toy_warnings(toy)])
+    symptoms = with_own(team.method.symptoms)
+    found = [*_measured(checkpoints, symptoms), *_toy_warnings(toy, symptoms)]
+    return Audit(size, groups, checkpoints, toy, found)
 
 
 class _Progress:
@@ -132,36 +132,31 @@ class _Progress:
 
 
 def _toy(team: Team) -> list[ToyRow]:
-    """The run's own settings beside GSPO alone, for two agents."""
-    method = team.method
-    if not isinstance(method, Sharing):
+    """The run's own method beside GSPO alone, for two agents; nothing if it cannot be enumerated."""
+    if not isinstance(team.method, JointGroup):
         return []
     samples = min(16, max(member.samples for member in team.members))
-    params = method.objective.params if isinstance(method.objective, HacpoObjective) else None
-    rule = Rule(method.name, True, method.capability_baseline, method.coefficient, params)
-    return toy_rows((GSPO, rule), samples=samples)
+    return toy_rows((GSPO, team.method), samples=samples)
 
 
-def _measured(checkpoints: Sequence[CheckpointAudit], method: Method) -> Iterator[str]:
-    """Warnings of the last checkpoint: the run as it is now, with the baseline that its method uses."""
+def _measured(checkpoints: Sequence[CheckpointAudit], symptoms: Mapping[str, Symptom]) -> Iterator[str]:
+    """Warnings of the last checkpoint: the run as it is now."""
     last = checkpoints[-1]
     for found in last.baselines:
-        if not isinstance(method, Sharing):
-            break
-        used = found.capability if method.capability_baseline else found.plain
-        bias = abs(used.bias) if abs(used.bias) > 2 * used.bias_error else math.nan
+        bias = found.used.bias if abs(found.used.bias) > 2 * found.used.bias_error else math.nan
         if found.kind == ALL:
-            values = {"baseline_bias": bias, "baseline_error": _ratio(used.rmse, found.own.rmse)}
+            values = {"baseline_bias": bias, "baseline_error": _ratio(found.used.rmse, found.own.rmse)}
         else:
-            values = {"baseline_kind": bias}
-        yield from warnings(f"step {last.step}, {found.learner}, {found.kind} prompts", values)
+            values = {"baseline_bias_of_kind": bias}
+        yield from warnings(symptoms, f"step {last.step}, {found.learner}, {found.kind} prompts", values)
     for pair in last.pairs:
         yield from warnings(
+            symptoms,
             f"step {last.step}, {pair.source} -> {pair.learner}",
             {
-                "dead": pair.worth.dead,
+                "zero_gradient": pair.worth.dead,
                 "ess_ratio": pair.worth.ess_ratio,
-                "largest": pair.worth.largest,
+                "weight/largest": pair.worth.largest,
                 "noise": _ratio(pair.noise, pair.own_noise),
                 "cosine": pair.cosine,
                 "cosine_wrong": pair.cosine_wrong,
@@ -169,12 +164,12 @@ def _measured(checkpoints: Sequence[CheckpointAudit], method: Method) -> Iterato
         )
 
 
-def _toy_warnings(rows: Sequence[ToyRow]) -> Iterator[str]:
+def _toy_warnings(rows: Sequence[ToyRow], symptoms: Mapping[str, Symptom]) -> Iterator[str]:
     alone = {row.distance: row.cosine for row in rows if row.method == GSPO.name}
     for row in rows:
-        yield from warnings(
-            f"toy vocabulary, {row.method} at KL {row.kl:.2g}", {"toy": alone[row.distance] - row.cosine}
-        )
+        lost = alone[row.distance] - row.cosine
+        who = f"toy vocabulary, {row.method} at KL {row.kl:.2g}"
+        yield from warnings(symptoms, who, {"expected_gradient": lost})
 
 
 def _ratio(a: float, b: float) -> float:

@@ -1,8 +1,8 @@
-"""Three estimates of a learner's expected reward at a prompt, each against the truth."""
+"""Estimates of a learner's expected reward at a prompt, each against the truth."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from torch import Tensor
 from hacrl.algorithm import advantages, own_advantages
 from hacrl.algorithm.diagnostics import EstimatorError, estimator_error
 from hacrl.analysis.audit.draws import Draws
+from hacrl.methods import View
 from hacrl.sharing import RewardTable
 from hacrl.training.team import Team
 
@@ -26,22 +27,22 @@ class BaselineAudit:
     prompts: int
     expected_reward: float
     """The learner's own, from the large sample: what a baseline estimates."""
-    capability: EstimatorError
-    """HACPO's: everybody's rewards, scaled by omega."""
+    used: EstimatorError
+    """What the method compares rewards with."""
     own: EstimatorError
-    """The mean of the learner's own group: GRPO's and GSPO's."""
+    """The mean of the learner's own group."""
     plain: EstimatorError
-    """The unscaled mean of everybody's rewards: Naive's."""
+    """The unscaled mean of everybody's rewards."""
 
 
 def audit_baselines(team: Team, draws: Draws) -> list[BaselineAudit]:
-    """Every learner that hears somebody, on all prompts and on every kind of them."""
+    """Every learner whose baseline has others' rewards in it, on all prompts and on every kind of them."""
     kinds = sorted({prompt.kind for prompt in draws.prompts})
     found = []
     for member in team.active:
-        if not team.topology[member.name]:
-            continue
         estimates = _estimates(team, member.name, draws)
+        if estimates is None:
+            continue
         for kind in (ALL, *(kinds if len(kinds) > 1 else ())):
             chosen = torch.tensor([kind in (ALL, prompt.kind) for prompt in draws.prompts])
             if int(chosen.sum()) > 1:
@@ -54,26 +55,29 @@ def _audit(
 ) -> BaselineAudit:
     k = team.names.index(learner)
     truth, variance = draws.truth[k, chosen], draws.truth_variance[k, chosen]
-    capability, own, plain = (estimator_error(values[:, chosen], truth, variance) for values in estimates)
-    return BaselineAudit(learner, kind, int(chosen.sum()), float(truth.mean()), capability, own, plain)
+    used, own, plain = (estimator_error(values[:, chosen], truth, variance) for values in estimates)
+    return BaselineAudit(learner, kind, int(chosen.sum()), float(truth.mean()), used, own, plain)
 
 
-def _estimates(team: Team, learner: str, draws: Draws) -> Tensor:
-    """[estimator, r, b] of one learner: capability, own, plain."""
-    k = team.names.index(learner)
+def _estimates(team: Team, learner: str, draws: Draws) -> Tensor | None:
+    """[estimator, r, b] of one learner: used, own, plain; None if the method has no baseline of its own."""
     repeated = [
         _baselines(team, learner, table, step.omega)
         for table, step in zip(draws.groups, draws.steps, strict=True)
     ]
-    return torch.stack([torch.stack([values[k] for values in three]) for three in repeated], 1)
+    found = [three for three in repeated if three is not None]
+    return torch.stack(found, 1) if found else None
 
 
-def _baselines(team: Team, learner: str, table: RewardTable, omega: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """[k, b] each, from what the learner hears."""
-    heard = torch.tensor([name == learner or name in team.topology[learner] for name in team.names])
-    mask = table.mask & heard[:, None, None]
-    reward_max = team.recipe.reward.maximum
-    _, capability = advantages(table.rewards, omega, reward_max=reward_max, mask=mask)
-    _, own = own_advantages(table.rewards, mask=mask)
-    _, plain = advantages(table.rewards, torch.ones_like(omega), reward_max=reward_max, mask=mask)
-    return capability, own, plain
+def _baselines(team: Team, learner: str, table: RewardTable, omega: Tensor) -> Tensor | None:
+    """[estimator, b] from what the learner receives."""
+    received = torch.tensor([name == learner or name in team.topology[learner] for name in team.names])
+    known = replace(table, mask=table.mask & received[:, None, None])
+    view = View(learner, known, omega, team.recipe.reward.maximum, team.recipe.updates.mini_batches)
+    used = team.method.baseline(view) if team.topology[learner] else None
+    if used is None:
+        return None
+    alike = torch.ones_like(omega)
+    _, own = own_advantages(known.rewards, mask=known.mask)
+    _, plain = advantages(known.rewards, alike, reward_max=view.reward_max, mask=known.mask)
+    return torch.stack([used, own[view.k], plain[view.k]])

@@ -1,8 +1,8 @@
 """Every response of a toy vocabulary: the true policy gradient against what a method expects to do.
 
 Policies are tables of logits, one row for every prefix. Rewards are 0 or 1, so that a response's advantage
-depends on the others' rewards only through how many of each agent's answers are right. The expectation over
-all groups of answers is then a finite sum of binomials: nothing here is sampled.
+depends on the others' rewards only through how many of each agent's responses are right. The expectation over
+all groups of responses is then a finite sum of binomials: nothing here is sampled.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from hacrl.algorithm import HacpoParams, advantages, gspo_loss, hacpo_loss
-from hacrl.algorithm.advantage import own_advantages
+from hacrl.algorithm import Objective, SourceData, own_advantages
+from hacrl.algorithm.capability import CLAMP, FLOOR
+from hacrl.methods.gspo import Gspo
+from hacrl.methods.hacpo import JointGroup
 
 DTYPE = torch.float64
 
@@ -61,30 +63,13 @@ class Responses:
         return torch.where(self.mask, chosen, 0.0)
 
 
-@dataclass(frozen=True)
-class Rule:
-    """How a method makes a loss of a group of answers."""
-
-    name: str
-    shares: bool = True
-    capability_baseline: bool = False
-    coefficient: bool = False
-    params: HacpoParams | None = None
-    """None: every response under GSPO's loss."""
-
-
-def hacpo_rule(params: HacpoParams) -> Rule:
-    """HACPO with all its mechanisms."""
-    return Rule("hacpo", capability_baseline=True, coefficient=True, params=params)
-
-
-GSPO = Rule("gspo", shares=False)
-NAIVE = Rule("naive")
+Enumerable = JointGroup | Gspo
+"""Methods whose expected gradient can be written down: one group of everybody's responses, or of own ones."""
 
 
 @dataclass(frozen=True)
 class ToyTeam:
-    """Agents that answer the same prompts with G answers each, and the reward of every answer."""
+    """Agents that respond to the same prompts with G responses each, and the reward of every response."""
 
     responses: Responses
     rewards: Tensor
@@ -105,8 +90,8 @@ class ToyTeam:
 
     def omega(self) -> Tensor:
         """[k, j] from the agents' true mean rewards over all prompts, clamped as in training."""
-        capability = self.success().mean(-1).clamp(min=1e-8)
-        return (capability[:, None] / capability[None, :]).clamp(0.1, 10.0)
+        capability = self.success().mean(-1).clamp(min=FLOOR)
+        return (capability[:, None] / capability[None, :]).clamp(*CLAMP)
 
     def kl(self, source: int, learner: int) -> float:
         """KL(source || learner) between their responses, mean over prompts."""
@@ -122,21 +107,23 @@ def true_gradient(team: ToyTeam, learner: int) -> Tensor:
     return gradient.flatten()
 
 
-def expected_gradients(team: ToyTeam, learner: int, rule: Rule, update: int = 0) -> tuple[Tensor, Tensor]:
-    """Expected ascent direction of the rule's objective: the part of own answers, and that of the peers'.
+def expected_gradients(
+    team: ToyTeam, learner: int, method: Enumerable, update: int = 0
+) -> tuple[Tensor, Tensor]:
+    """Expected ascent direction of the method's objective: the part of own responses, and that of the peers'.
 
-    Each is flat, and the mean over the answers as in a mini-batch of its own. Every policy is its old policy;
-    `update` only closes the window.
+    Each is flat, and the mean over the responses as in a mini-batch of its own. Every policy is its old
+    policy; `update` only closes the window.
     """
     logits = team.logits[learner].clone().requires_grad_()
-    weights = _expected_advantages(team, learner, rule)  # [b, j, r]
+    weights = _expected_advantages(team, learner, method)  # [b, j, r]
     own = logits.sum() * 0.0
     peers = logits.sum() * 0.0
     for b in range(len(team.rewards)):
-        for j in range(len(team.logits) if rule.shares else 0):
+        for j in range(len(team.logits) if method.shares else 0):
             if j != learner:
-                peers = peers - _expected_loss(team, logits[b], b, learner, j, rule, weights[b, j], update)
-        own = own - _expected_loss(team, logits[b], b, learner, learner, rule, weights[b, learner], update)
+                peers = peers - _expected_loss(team, logits[b], b, learner, j, method, weights[b, j], update)
+        own = own - _expected_loss(team, logits[b], b, learner, learner, method, weights[b, learner], update)
     parts = [torch.autograd.grad(part / len(team.rewards), logits)[0].flatten() for part in (own, peers)]
     return parts[0], parts[1]
 
@@ -147,13 +134,13 @@ def _expected_loss(
     b: int,
     learner: int,
     source: int,
-    rule: Rule,
+    method: Enumerable,
     advantage: Tensor,
     update: int,
 ) -> Tensor:
-    """E over the source's answer y of the loss; `advantage[r]` is E[A | reward r].
+    """E over the source's response y of the loss; `advantage[r]` is E[A | reward r].
 
-    A right answer's advantage is never negative and a wrong one's never positive, so that every loss is
+    A right response's advantage is never negative and a wrong one's never positive, so that every loss is
     linear in it, and its mean is the loss at the mean advantage.
     """
     responses = team.responses
@@ -162,41 +149,44 @@ def _expected_loss(
     old = responses.logps(team.logits[source, b])
     source_mean = (old * mask).sum(-1) / mask.sum(-1)
     chances = old.sum(-1).exp()
-    per_answer = advantage[team.rewards[b].long()]
+    per_response = advantage[team.rewards[b].long()]
     logps = responses.logps(logits)
-    omega = team.omega()[source, learner] if rule.coefficient else torch.tensor(1.0, dtype=DTYPE)
-    if rule.params is None:
-        losses = gspo_loss(logps, mask, source_mean, per_answer)
-    else:
-        is_own = torch.full_like(chances, own, dtype=torch.bool)
-        losses = hacpo_loss(
-            logps, mask, source_mean, per_answer, is_own, omega.expand_as(chances), update, rule.params
-        )
+    objective: Objective = method.own_objective
+    weight = torch.ones((), dtype=DTYPE)
+    if isinstance(method, JointGroup):
+        objective, weight = method.objective, method.coefficients(team.omega())[learner, source]
+    data = SourceData(
+        source_mean_logp=source_mean,
+        source_logps=old,
+        advantage=per_response,
+        own=torch.full_like(chances, own, dtype=torch.bool),
+        omega=weight.expand_as(chances),
+    )
+    losses = objective(logps, mask, data, update)
     return (chances * losses).sum()
 
 
-def _expected_advantages(team: ToyTeam, learner: int, rule: Rule) -> Tensor:
-    """[b, j, r]: the expected advantage of an answer of source j with reward r, over all groups."""
+def _expected_advantages(team: ToyTeam, learner: int, method: Enumerable) -> Tensor:
+    """[b, j, r]: the expected advantage of a response of source j with reward r, over all groups."""
     agents, samples = len(team.logits), team.samples
-    counts = torch.tensor(list(product(range(samples + 1), repeat=agents)))  # right answers [group, j]
+    counts = torch.tensor(list(product(range(samples + 1), repeat=agents)))  # right responses [group, j]
     rewards = (torch.arange(samples) < counts.T[..., None]).to(DTYPE)  # [j, group, i]
-    if rule.shares:
-        scale = team.omega() if rule.capability_baseline else torch.ones(agents, agents, dtype=DTYPE)
-        found, _ = advantages(rewards, scale)
+    if isinstance(method, JointGroup):
+        found, _ = method.advantages(rewards, team.omega())
     else:
         found, _ = own_advantages(rewards)
-    by_reward = torch.stack(  # [r, j, group]: mean over i of the advantages of answers with reward r
+    by_reward = torch.stack(  # [r, j, group]: mean over i of the advantages of responses with reward r
         [torch.where(rewards == r, found[learner], 0.0).mean(-1) for r in (0, 1)]
     )
     success = team.success().T  # [b, j]
     chance = _binomial(counts, samples, success)  # [b, group]
-    share = torch.stack([1.0 - success, success])  # [r, b, j]: the chance of an answer with reward r
+    share = torch.stack([1.0 - success, success])  # [r, b, j]: the chance of a response with reward r
     expected = torch.einsum("rjg,bg->rbj", by_reward, chance) / share.clamp(min=1e-300)
     return expected.permute(1, 2, 0)
 
 
 def _binomial(counts: Tensor, samples: int, success: Tensor) -> Tensor:
-    """[b, group]: the chance that every agent j has `counts[group, j]` right answers."""
+    """[b, group]: the chance that every agent j has `counts[group, j]` right responses."""
     ways = torch.tensor([math.comb(samples, right) for right in range(samples + 1)], dtype=DTYPE)
     chance = success[:, None, :]
     return (ways[counts] * chance**counts * (1.0 - chance) ** (samples - counts)).prod(-1)

@@ -50,8 +50,8 @@ def _baselines(audit: Audit) -> Table:
                     found.learner,
                     f"{found.prompts} {found.kind}",
                     f"{found.expected_reward:.3f}",
-                    _bias(found.capability),
-                    *(f"{v:.3f}" for v in (found.capability.systematic, found.capability.rmse)),
+                    _bias(found.used),
+                    *(f"{v:.3f}" for v in (found.used.systematic, found.used.rmse)),
                     *(f"{v:.3f}" for v in (found.own.rmse, found.plain.rmse)),
                 )
     return table
@@ -116,7 +116,7 @@ def toy_table(rows: Sequence[ToyRow]) -> Table:
     """Methods by distance."""
     table = _table(
         "Expected against true gradient, every response of a toy vocabulary enumerated",
-        ("KL", "method", "delta", "alpha", "cosine", "peers alone", "scale", "bias"),
+        ("KL", "method", "settings", "cosine", "peers alone", "scale", "bias"),
         f"exact expectations; means over {TEAMS} random pairs of agents, +- standard error over the pairs; "
         "bias: |expected - true| / |true|",
     )
@@ -124,7 +124,7 @@ def toy_table(rows: Sequence[ToyRow]) -> Table:
         table.add_row(
             f"{row.kl:.3f}",
             row.method,
-            *("-" if value is None else f"{value:g}" for value in (row.delta, row.alpha)),
+            row.settings or "-",
             f"{row.cosine:.3f} +- {row.cosine_error:.3f}",
             "-" if row.peers_cosine != row.peers_cosine else f"{row.peers_cosine:.3f}",
             f"{row.scale:.2f}",

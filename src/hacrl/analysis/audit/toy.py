@@ -10,33 +10,34 @@ from statistics import fmean, stdev
 
 import torch
 
-from hacrl.algorithm import HacpoParams
 from hacrl.algorithm.diagnostics import cosine
 from hacrl.analysis.audit.enumeration import (
-    GSPO,
-    NAIVE,
-    Rule,
+    Enumerable,
     ToyTeam,
     expected_gradients,
-    hacpo_rule,
     random_team,
     true_gradient,
 )
+from hacrl.methods.gspo import Gspo
+from hacrl.methods.hacpo import Hacpo
+from hacrl.methods.naive import Naive
 
 DISTANCES = (0.0, 0.1, 0.5, 1.0, 2.0)
 """Between the two agents: standard deviation of the difference of their logits."""
 TEAMS = 10
 """Random pairs of agents that a row is the mean of."""
 SIZES = {"prompts": 4, "symbols": 3, "length": 3}
-RULES = (
+GSPO = Gspo()
+METHODS = (
     GSPO,
-    NAIVE,
-    hacpo_rule(HacpoParams()),
-    hacpo_rule(HacpoParams(delta=0.5)),
-    hacpo_rule(HacpoParams(delta=0.8)),
-    hacpo_rule(HacpoParams(alpha=0.0)),
-    hacpo_rule(HacpoParams(alpha=3.0)),
+    Naive(),
+    Hacpo(),
+    Hacpo(delta=0.5),
+    Hacpo(delta=0.8),
+    Hacpo(alpha=0.0),
+    Hacpo(alpha=3.0),
 )
+"""What `hacrl audit --toy` compares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class ToyRow:
     kl: float
     """KL(peer || learner) between whole responses."""
     method: str
-    delta: float | None
-    alpha: float | None
+    settings: str
+    """Those of the method that are not at their defaults."""
     cosine: float
     """Between the expected gradient, own and peers' part together, and the true one."""
     cosine_error: float
@@ -61,10 +62,10 @@ class ToyRow:
     """|expected - true| / |true|."""
 
 
-def toy_rows(rules: Sequence[Rule] = RULES, *, samples: int = 8, seed: int = 0) -> list[ToyRow]:
-    """Every rule at every distance, for the first of two agents."""
+def toy_rows(methods: Sequence[Enumerable] = METHODS, *, samples: int = 8, seed: int = 0) -> list[ToyRow]:
+    """Every method at every distance, for the first of two agents."""
     with _one_thread():
-        return [_row(distance, rule, samples, seed) for distance in DISTANCES for rule in rules]
+        return [_row(distance, method, samples, seed) for distance in DISTANCES for method in methods]
 
 
 @contextmanager
@@ -76,19 +77,17 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def _row(distance: float, rule: Rule, samples: int, seed: int) -> ToyRow:
+def _row(distance: float, method: Enumerable, samples: int, seed: int) -> ToyRow:
     teams = [
         random_team((0.0, distance), **SIZES, samples=samples, seed=seed + number) for number in range(TEAMS)
     ]
-    measured = [_compare(team, rule) for team in teams]
+    measured = [_compare(team, method) for team in teams]
     cosines, peers, scales, biases = zip(*measured, strict=True)
-    params = rule.params
     return ToyRow(
         distance=distance,
         kl=fmean(team.kl(1, 0) for team in teams),
-        method=rule.name,
-        delta=params.delta if params else None,
-        alpha=params.alpha if params else None,
+        method=method.label,
+        settings=", ".join(f"{key} {value}" for key, value in _changed(method).items()),
         cosine=fmean(cosines),
         cosine_error=stdev(cosines) / math.sqrt(TEAMS),
         peers_cosine=fmean(peers),
@@ -97,10 +96,15 @@ def _row(distance: float, rule: Rule, samples: int, seed: int) -> ToyRow:
     )
 
 
-def _compare(team: ToyTeam, rule: Rule) -> tuple[float, float, float, float]:
+def _changed(method: Enumerable) -> dict[str, object]:
+    """The settings that are not at their defaults; what the label says is not said again."""
+    return method.model_dump(exclude_defaults=True, exclude={"name", "without"})
+
+
+def _compare(team: ToyTeam, method: Enumerable) -> tuple[float, float, float, float]:
     """Cosine, cosine of the peers' part, scale and relative bias for the first agent."""
     true = true_gradient(team, 0)
-    own, peers = expected_gradients(team, 0, rule)
+    own, peers = expected_gradients(team, 0, method)
     together = own + peers
     return (
         cosine(together, true),

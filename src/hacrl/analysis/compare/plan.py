@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from hacrl.recipe import Recipe, load_recipe, parse_recipe, recipe_differences
-from hacrl.recipe.method import ABLATION
 from hacrl.runs.directory import RunDirectory
 from hacrl.runs.files import make_directory, write_json
 
@@ -165,7 +164,7 @@ def _under_method(base: Recipe, variant: Variant, where: str) -> Recipe:
     name, overrides = variant.name, variant.overrides
     values = base.resolved()
     settings = {"name": name}
-    if name.split(ABLATION)[0] == base.method.name:
+    if name.split("-")[0] == base.method.name:
         settings = {**values["method"], "name": name}
         settings.pop("without", None)
     values["method"] = settings

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from hacrl.analysis.doctor.examination import AgentPlan, Diagnosis
 from hacrl.analysis.doctor.memory import in_units, memory_of
-from hacrl.recipe import HacpoSettings
 from hacrl.recipe.problems import Problem
 
 RUINOUS_LEARNING_RATE = 1e-3
@@ -18,7 +17,8 @@ LARGE_CHECKPOINT = 10e9
 
 def warnings_for(found: Diagnosis) -> list[Problem]:
     """All warnings, in the order of the recipe's sections."""
-    return [*_agents(found), *_sharing(found), *_window(found), *_numbers(found), *_memory(found)]
+    method = found.recipe.method.advice(found.recipe)
+    return [*_agents(found), *_sharing(found), *method, *_numbers(found), *_memory(found)]
 
 
 def _agents(found: Diagnosis) -> Iterator[Problem]:
@@ -53,26 +53,6 @@ def _sharing(found: Diagnosis) -> Iterator[Problem]:
         yield Problem(
             "samples_per_prompt",
             "a group of one response has nothing to compare with, all advantages are 0: set at least 2",
-        )
-
-
-def _window(found: Diagnosis) -> Iterator[Problem]:
-    """A closed window: peers' responses without any gradient, but with Adam's momentum all the same."""
-    method, exchange = found.recipe.method, found.recipe.exchange
-    closed = [agent for agent in found.agents if any(lower >= 1.0 for lower in agent.windows)]
-    if closed and isinstance(method, HacpoSettings):
-        agent = max(closed, key=lambda agent: agent.updates)
-        updates = sum(lower >= 1.0 for lower in agent.windows)
-        yield Problem(
-            "method.delta_step",
-            f"the window of agent {agent.name!r} is closed in the last {updates} of a step's {agent.updates} "
-            f"updates, which learn nothing: set at most delta / {agent.updates} = "
-            f"{method.delta / agent.updates:.3g}, or fewer updates.mini_batches",
-        )
-    if exchange.peer_order == "sequential" and any(len(a.peers) > 1 and a.windows for a in found.agents):
-        yield Problem(
-            "exchange.peer_order",
-            "the last peer always meets the narrowest window: interleaved treats all peers alike",
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
@@ -13,12 +13,10 @@ import torch
 
 from hacrl.agents.blueprint import device_of
 from hacrl.agents.errors import AgentError
-from hacrl.algorithm import HacpoObjective, window_lower
 from hacrl.analysis.doctor.memory import Memory, cluster_gpu_memory, estimate, ranks_of
 from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
 from hacrl.huggingface import offline
-from hacrl.methods import Sharing
-from hacrl.recipe import AgentSettings, Recipe, TaskSettings, make_method
+from hacrl.recipe import AgentSettings, Recipe, TaskSettings
 from hacrl.recipe.problems import Problem, nearest
 from hacrl.rewards.verifiers import VERIFIERS
 from hacrl.tasks import Task
@@ -53,8 +51,8 @@ class AgentPlan:
     """Most tokens drawn in a step."""
     updates: int
     """Optimiser updates in a step, own responses first."""
-    windows: tuple[float, ...]
-    """Lower bound of the window at each update on peers' responses; empty if there is no window."""
+    columns: Mapping[str, str]
+    """What the method adds to the table of a step (`MethodSettings.columns`)."""
     memory: Memory | None
 
 
@@ -187,7 +185,7 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
         learned=recipe.prompts_per_step * sum(recipe.samples_of(name) for name in (agent.name, *peers)),
         tokens=rollouts * (min(row, facts.context or row) if facts else row),
         updates=recipe.updates_per_step(agent.name),
-        windows=_windows(recipe, agent.name),
+        columns=recipe.method.columns(recipe, agent.name),
         memory=estimate(recipe, agent.name, facts, device, longest) if facts else None,
     )
 
@@ -214,16 +212,6 @@ def _device(name: str) -> str:
     if device != "cpu" and not torch.cuda.is_available():
         raise ValueError(f"got {name!r}, but there is no GPU here: use cpu or auto")
     return device
-
-
-def _windows(recipe: Recipe, name: str) -> tuple[float, ...]:
-    """Own responses come first, and each update on them narrows the window as well."""
-    method = make_method(recipe.method, len(recipe.agents))
-    objective = method.objective if isinstance(method, Sharing) else None
-    if not isinstance(objective, HacpoObjective) or not objective.params.window:
-        return ()
-    updates = range(recipe.updates.mini_batches, recipe.updates_per_step(name))
-    return tuple(window_lower(update, objective.params) for update in updates)
 
 
 def _characters(prompt: Prompt) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 
 from hacrl.analysis.doctor.models import ModelFacts
-from hacrl.recipe import Recipe, make_method
+from hacrl.recipe import Recipe
 
 KEPT_PER_LAYER = (12, 4)
 """Numbers kept for the backward pass per token and layer: so many times hidden and feed-forward size."""
@@ -55,7 +55,7 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, device: str, longest_
     rows = min(recipe.sampling.max_rows, math.ceil(recipe.prompts_per_step / ranks) * recipe.samples_of(name))
     weights = width * facts.parameters + (4 * facts.trained if width == 2 else 0)
     gradients, moments = width * facts.trained, 8 * facts.trained
-    critic = make_method(recipe.method, len(recipe.agents)).critic is not None
+    critic = recipe.method.critic is not None
     reference = width * facts.parameters if recipe.optimiser.kl and agent.lora is None else 0
     return Memory(
         weights=weights // ranks,

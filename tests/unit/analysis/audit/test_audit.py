@@ -14,7 +14,9 @@ from hacrl.analysis.audit.baseline import BaselineAudit
 from hacrl.analysis.audit.opening import open_run, restore
 from hacrl.analysis.audit.pairs import PairAudit, Spread
 from hacrl.cli.app import app
-from hacrl.methods import commons, hacpo, naive
+from hacrl.methods.commons import Commons
+from hacrl.methods.hacpo import Hacpo
+from hacrl.methods.naive import Naive
 from hacrl.runs.files import StorageError
 from hacrl.training.team import build_team
 from helpers_train import make_agent, recipe, run, short_answers
@@ -145,7 +147,7 @@ def bad_checkpoint():
 
 
 def test_each_threshold_warns_with_what_to_change():
-    warnings = list(measured_warnings([bad_checkpoint()], hacpo()))
+    warnings = list(measured_warnings([bad_checkpoint()], Hacpo()))
     expected = [
         ("ada, all prompts: the baseline is off by 0.200", "capability.window"),
         ("ada, all prompts: the baseline's error for one prompt is 3.00 times", "gspo"),
@@ -162,5 +164,5 @@ def test_each_threshold_warns_with_what_to_change():
         assert found in warning
         assert change in warning
     # naive uses the plain mean, which is good here; commons has no baseline of everybody's answers.
-    assert list(measured_warnings([bad_checkpoint()], naive())) == warnings[3:]
-    assert list(measured_warnings([bad_checkpoint()], commons())) == warnings[3:]
+    assert list(measured_warnings([bad_checkpoint()], Naive())) == warnings[3:]
+    assert list(measured_warnings([bad_checkpoint()], Commons())) == warnings[3:]
