@@ -58,10 +58,13 @@ def workplace(tmp_path_factory):
             program, *words = shlex.split(command.replace("--steps 20", "--steps 2"))
             RUN[program](words)
         yield workplace / "examples"
-        sys.modules.pop("own_reward", None)
+        for name in ("own_reward", "own_method"):
+            sys.modules.pop(name, None)
 
 
 def hacrl(words):
+    if words[0] == "compare":
+        words = [words[0], words[1], "steps=2", "evaluation.prompts=4", *words[2:]]
     result = CliRunner().invoke(app, [*words, "steps=2"] if words[0] == "train" else words)
     assert result.exit_code == 0, result.output
 
@@ -75,7 +78,9 @@ def python(words):
 RUN = {"cd": lambda words: os.chdir(*words), "hacrl": hacrl, "python": python}
 
 
-@pytest.mark.parametrize("run", ["own-models/agents", "own-data/agents", "own-reward/agents", "minimal"])
+@pytest.mark.parametrize(
+    "run", ["own-models/agents", "own-data/agents", "own-reward/agents", "own-method/agents", "minimal"]
+)
 def test_plain_transformers_loads_the_agents_of_every_run(workplace, run):
     directories = sorted((workplace / "runs" / run).iterdir())
     models = [AutoModelForCausalLM.from_pretrained(directory) for directory in directories]
@@ -115,3 +120,20 @@ def test_closeness_by_hand(workplace):
     closeness = runpy.run_path(str(workplace / "own_reward.py"))["closeness"]
     given, answers = ["123", "12", "1234", "321", ""], ["123"] * 5
     assert closeness([], given, answers) == [1.0, 2 / 3, 3 / 4, 1 / 3, 0.0]
+
+
+def test_the_own_method_is_checked_measured_and_compared_like_ours(workplace):
+    assert len((workplace / "own_method.py").read_text().splitlines()) < 60
+    run = workplace / "runs" / "own-method"
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert any("agent/ada/focal/likelihood" in line for line in lines)
+    assert "agent/ada/gate/accepted" not in lines[-1]
+    assert "focal/likelihood" in {
+        found["measure"] for found in json.loads((run / "config.json").read_text())["symptoms"]
+    }
+    assert (run / "report.html").is_file()
+    outcomes = json.loads((workplace / "runs" / "own-comparison" / "comparison.json").read_text())
+    assert "focal" in json.dumps(outcomes)
+    wrong = CliRunner().invoke(app, ["doctor", str(workplace / "own_method.yaml"), "method.gama=1"])
+    assert wrong.exit_code == 2
+    assert "method.gama: unknown key; did you mean 'gamma'?" in wrong.output
