@@ -38,7 +38,7 @@ def _outcome(task: Callable[[], T]) -> T | AgentLost:
 
 
 def asynchronous(settings: Mapping[str, Any], every: int, **changes: Any) -> dict[str, Any]:
-    """The recipe with agents that meet after so many steps."""
+    """The recipe with a barrier after so many steps."""
     return {
         **settings,
         "runtime": "ray",
@@ -48,7 +48,7 @@ def asynchronous(settings: Mapping[str, Any], every: int, **changes: Any) -> dic
 
 
 def timeless(out: Path) -> dict[str, Any]:
-    """A run's outcome without what only asynchronous runs tell."""
+    """A run's outcome without what only asynchronous runs record."""
     lines = [
         {key: value for key, value in line.items() if not key.startswith("async/")} for line in metrics(out)
     ]
@@ -67,7 +67,7 @@ def main(folder: Path) -> None:
 
 
 def _die(task: Callable[[], Any], draws: int) -> None:
-    """End without warning when answers are drawn for the last of so many times."""
+    """End without warning when responses are drawn for the last of so many times."""
     real, left = Policy.sample, iter(range(draws - 1, -1, -1))
 
     def sample(*arguments: Any) -> Any:

@@ -31,8 +31,8 @@ def test_agents_on_ray_hear_each_other_within_the_bound(tmp_path):
     for learner, source in (("ada", "eve"), ("eve", "ada")):
         assert all(0 <= line[f"async/{learner}/staleness"] <= 1 for line in lines)
         assert all(line[f"async/{learner}/dropped"] == 0 for line in lines)
-        heard = sum(line.get(f"cross/{source}->{learner}/rows", 0) for line in lines)
-        assert heard == 4 * 4 * 4  # everything, once
+        received = sum(line.get(f"cross/{source}->{learner}/rows", 0) for line in lines)
+        assert received == 4 * 4 * 4  # everything, once
     assert sorted(os.listdir(tmp_path / "run" / "trajectories")) == [
         f"step_{step:06d}.jsonl" for step in range(1, 5)
     ]

@@ -10,7 +10,8 @@ import pytest
 
 from hacrl.algorithm import ImitationObjective
 from hacrl.recipe import load_recipe
-from hacrl.training.step import StepRecord, train_step
+from hacrl.training.step import train_step
+from hacrl.training.step_record import StepRecord
 from hacrl.training.team import build_team
 from hacrl.training.trainer import train
 from helpers_states import saved_tensors

@@ -24,14 +24,14 @@ def test_peers_responses_pull_learners_of_other_tokenizers_too(name, agents, tmp
     run(recipe(agents, method=name, steps=3, samples_per_prompt=2, prompts_per_step=16), out)
     updates = [
         json.loads(line)
-        for path in sorted(out.glob("lessons/*.jsonl"))
+        for path in sorted(out.glob("updates/*.jsonl"))
         for line in path.read_text().splitlines()[1:]
     ]
     pulled = {
         (source, update["learner"])
         for update in updates
-        for source, pull in zip(update["source"], update["pull"], strict=True)
-        if source != update["learner"] and pull
+        for source, coefficient in zip(update["source"], update["coefficient"], strict=True)
+        if source != update["learner"] and coefficient
     }
     assert any("eve" in pair for pair in pulled)
     assert all(math.isfinite(value) for line in metrics(out) for key, value in line.items() if "loss" in key)

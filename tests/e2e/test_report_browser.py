@@ -110,10 +110,10 @@ def test_filters_show_what_they_say(page: Browser, run: Path) -> None:
     choose(page, "fate", "above the window")
     above = sum(
         place == "above"
-        for path in (run / "lessons").glob("*.jsonl")
-        for lesson in lines(path)[1:]
-        if lesson["learner"] == "cy"
-        for place, advantage in zip(lesson["place"], lesson["advantage"], strict=True)
+        for path in (run / "updates").glob("*.jsonl")
+        for update in lines(path)[1:]
+        if update["learner"] == "cy"
+        for place, advantage in zip(update["place"], update["advantage"], strict=True)
         if advantage != 0
     )
     assert matching(page) == above > 0

@@ -1,4 +1,4 @@
-"""What holds for every step, however unequal the agents' answers are."""
+"""What holds for every step, however unequal the agents' responses are."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from hacrl.sharing import (
     Learner,
     LearnerBatch,
     Reencoder,
-    TrajectoryPool,
     arrange,
     build_batches,
-    hear,
+    collect,
     make_topology,
     read_step,
+    receive,
     write_step,
 )
 from hacrl.types import Prompt, Trajectory
@@ -64,21 +64,19 @@ steps = st.lists(responses(), min_size=1, max_size=40)
 def batches(
     agents: list[str], step: list[Trajectory], kind: str, **options: object
 ) -> dict[str, LearnerBatch]:
-    """One step of every learner, from the pool to its mini-batches."""
-    pool = TrajectoryPool(1, dict.fromkeys(agents, PROMPTS), {name: f"weights-{name}" for name in agents})
-    for name in agents:
-        pool.add(name, [t for t in step if t.source == name])
+    """One step of every learner, from everybody's trajectories to its mini-batches."""
+    trajectories, _ = collect({t.id: t for t in reversed(step)}.values())
     capability = Capability(len(agents))
     capability.update([0.1 + len(name) / 20 for name in agents])
     method, topology = Hacpo(), make_topology(kind, agents, hub="chars")  # type: ignore[arg-type]
     result = {}
     for name in agents:
-        heard, _ = hear(pool.trajectories, name, topology[name])
-        table = arrange(1, heard, agents, list(PROMPTS))
-        lessons = method.loss_terms(View(name, table, capability.omega, reward_max=1.0, mini_batches=2))
+        received, _ = receive(trajectories, name, topology[name])
+        table = arrange(1, received, agents, list(PROMPTS))
+        terms = method.loss_terms(View(name, table, capability.omega, reward_max=1.0, mini_batches=2))
         tokens = Reencoder(Learner(name, ENCODERS[name]), PROMPTS)
         batch_settings = BatchSettings(**options)  # type: ignore[arg-type]
-        result[name] = build_batches(table, tokens, lessons, batch_settings)
+        result[name] = build_batches(table, tokens, terms, batch_settings)
     return result
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor
 
@@ -42,3 +42,11 @@ class Objective(Protocol):
 
         `update` counts the optimiser updates already made in this step (stepwise clipping).
         """
+
+
+@runtime_checkable
+class WindowedObjective(Protocol):
+    """An objective that ignores peers' responses whose ratio is outside a window."""
+
+    def window(self, update: int) -> tuple[float, float] | None:
+        """The bounds after `update` updates in this step; None when the settings switch them off."""

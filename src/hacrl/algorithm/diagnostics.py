@@ -1,4 +1,4 @@
-"""What peers' data is worth to a learner, and how good a baseline is: pure functions of small tensors."""
+"""How much peers' responses weigh for a learner, and how good a baseline is: pure functions."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def cosine(a: Tensor, b: Tensor) -> float:
 
 @dataclass(frozen=True, slots=True)
 class SampleStatistics:
-    """What a source's responses are worth in a learner's updates."""
+    """How much a source's responses weigh in a learner's updates."""
 
     rows: int
     flat: float
@@ -126,18 +126,18 @@ class SampleStatistics:
     """The largest |w * A|."""
 
     @property
-    def dead(self) -> float:
+    def zero_gradient(self) -> float:
         """Share without any gradient."""
         return self.flat + self.outside
 
     @property
     def ess_ratio(self) -> float:
-        """Effective sample size per live response: 1 when all weigh the same. NaN when all are dead."""
-        live = round(self.rows * (1.0 - self.dead))
-        return self.effective_sample_size / live if live else math.nan
+        """Effective sample size per response with a gradient: 1 when all weigh the same; NaN without any."""
+        with_gradient = round(self.rows * (1.0 - self.zero_gradient))
+        return self.effective_sample_size / with_gradient if with_gradient else math.nan
 
 
-def worth(coefficients: Tensor, advantage: Tensor) -> SampleStatistics:
+def sample_statistics(coefficients: Tensor, advantage: Tensor) -> SampleStatistics:
     """From weight times advantage, and the advantage, of all of a source's responses `[s]`."""
     check_shapes(coefficients=(coefficients, "s"), advantage=(advantage, "s"))
     taught = advantage != 0

@@ -35,6 +35,7 @@ from hacrl.algorithm.ratio import (
     PPO_CLIP_HIGH,
     PPO_CLIP_LOW,
     HacpoParams,
+    window_lower,
 )
 
 
@@ -58,6 +59,10 @@ class HacpoObjective:
             self.params,
             length_scale=data.length_scale,
         )
+
+    def window(self, update: int) -> tuple[float, float] | None:
+        """Outside these bounds of the ratio, a peer's response has no gradient at this update."""
+        return (window_lower(update, self.params), 1.0) if self.params.window else None
 
 
 @dataclass(frozen=True)

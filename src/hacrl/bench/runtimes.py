@@ -15,7 +15,8 @@ from hacrl.bench.tables import Table
 from hacrl.huggingface import no_progress_bar
 from hacrl.recipe import parse_recipe
 from hacrl.tasks import Task
-from hacrl.training.step import StepRecord, train_step
+from hacrl.training.step import train_step
+from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Team, build_team
 
 WORK = Workload(SIZES["M"], eos_hazard=0.0)

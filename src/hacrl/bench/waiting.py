@@ -17,7 +17,8 @@ from hacrl.huggingface import no_progress_bar
 from hacrl.recipe import parse_recipe
 from hacrl.tasks import Task
 from hacrl.training.async_loop import steps_until_barrier
-from hacrl.training.step import StepRecord, train_step
+from hacrl.training.step import train_step
+from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Team, build_team
 
 LARGE = Workload(SIZES["M"], eos_hazard=0.02, max_new=512, prompts=2, samples=4)

@@ -63,15 +63,21 @@ class Rewarder:
         prompts: Sequence[Prompt],
         completions: Sequence[str],
         completion_ids: Sequence[Sequence[int]],
+        *,
+        limit_unscorable: bool = True,
     ) -> list[Score]:
-        """One score per completion. Raises `TooManyUnscorable` when too large a share has no reward."""
+        """One score per completion. Raises `TooManyUnscorable` when too large a share has no reward.
+
+        Without `limit_unscorable`, any share may be missing: the caller can do without these rewards.
+        """
         batch = Batch(prompts, completions, completion_ids)
         if not prompts:
             return []
         by_scorer = [scorer(batch) for scorer in self._scorers]
         scores = [combine(terms, self._weights) for terms in zip(*by_scorer, strict=True)]
         self.unscorable.update(score.cause for score in scores if score.cause is not None)
-        check_share(scores, self.max_unscorable)
+        if limit_unscorable:
+            check_share(scores, self.max_unscorable)
         return scores
 
     def close(self) -> None:

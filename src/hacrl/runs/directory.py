@@ -40,9 +40,9 @@ class RunDirectory:
         return self.path / "trajectories"
 
     @property
-    def lessons(self) -> Path:
+    def updates(self) -> Path:
         """What every learner did with every response, one file per step."""
-        return self.path / "lessons"
+        return self.path / "updates"
 
     @property
     def warnings(self) -> Path:

@@ -1,4 +1,4 @@
-"""From a step's trajectories and a method's lessons to one learner's finished training batch."""
+"""From a step's trajectories and a method's loss terms to one learner's finished training batch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, get_args
 
+from torch import Tensor
+
 from hacrl.algorithm.batch import Objective
-from hacrl.sharing.loss_term import LossTerm
-from hacrl.sharing.normalise import LengthNorm, source_unit
-from hacrl.sharing.reencode import Reencoder
+from hacrl.sharing.reencode import LengthNorm, Reencoder, source_unit
 from hacrl.sharing.table import RewardTable
 from hacrl.types import MiniBatch, TrainingRow, Trajectory
 
@@ -37,6 +37,32 @@ class BatchSettings:
             raise ValueError(f"peer_order: expected one of {get_args(PeerOrder)}, got {self.peer_order!r}")
         if self.mini_batches_per_source < 1:
             raise ValueError(f"mini_batches_per_source: expected >= 1, got {self.mini_batches_per_source}")
+
+
+@dataclass(frozen=True)
+class LossTerm:
+    """Which of a step's responses a learner trains on, with which weight, through which objective.
+
+    The axes are those of the learner's `RewardTable`.
+    """
+
+    objective: Objective
+    advantages: Tensor
+    """[j, b, i]; a response with advantage 0 counts in the mean over the mini-batch but has no gradient."""
+    mask: Tensor
+    """[j, b, i] bool: the responses that take part."""
+    coefficients: Tensor
+    """[j]: what the gradient of each source's responses is multiplied by."""
+    updates: int | None = None
+    """None: every source's prompts in `mini_batches_per_source` updates, own responses first. A number: that
+    many updates, each on some of the prompts and everybody's responses to them."""
+    passes: int = 1
+    """Times all of these updates are made, one pass after the other."""
+    scorer: str | None = None
+    """The agent whose policy before the step the ratio is taken to; None: the one that drew the response.
+    It reads the learner's tokens, so that it is the learner itself or has the same tokenizer."""
+    complete: bool = False
+    """Peers' responses end with the learner's EOS, as what is imitated must; a ratio is taken without it."""
 
 
 @dataclass(frozen=True)
@@ -72,26 +98,26 @@ class LearnerBatch:
 def build_batches(
     table: RewardTable,
     tokens: Reencoder,
-    lessons: Sequence[LossTerm],
+    terms: Sequence[LossTerm],
     settings: BatchSettings | None = None,
 ) -> LearnerBatch:
-    """The mini-batches of the learner whose tokens are written, lesson by lesson.
+    """The mini-batches of the learner whose tokens are written, one loss term after the other.
 
     The result depends on the agents' names, not on their places in the list.
     """
     settings = settings or BatchSettings()
-    _check(table, tokens, lessons)
+    _check(table, tokens, terms)
     learner = tokens.learner.name
     left_out: Counter[str] = Counter()
     update_groups = []
-    for lesson in lessons:
-        rows = _RowWriter(tokens, lesson, settings.length_norm, left_out)
+    for term in terms:
+        rows = _RowWriter(tokens, term, settings.length_norm, left_out)
         by_source = {
             source: rows.groups(table.samples[j], j)
             for j, source in sorted(enumerate(table.agents), key=lambda place: place[1])
         }
-        mini_batches = _mini_batches(by_source, learner, lesson.updates, table, settings)
-        update_groups.append(UpdateGroup(lesson.objective, tuple(mini_batches), lesson.scorer, lesson.passes))
+        mini_batches = _mini_batches(by_source, learner, term.updates, table, settings)
+        update_groups.append(UpdateGroup(term.objective, tuple(mini_batches), term.scorer, term.passes))
     return LearnerBatch(tuple(update_groups), left_out)
 
 
@@ -100,19 +126,19 @@ Groups = dict[str, list[TrainingRow]]
 
 
 class _RowWriter:
-    """Writes the rows of one lesson and counts what the learner cannot use."""
+    """Writes the rows of one loss term and counts what the learner cannot use."""
 
-    def __init__(self, tokens: Reencoder, lesson: LossTerm, norm: LengthNorm, left_out: Counter[str]) -> None:
+    def __init__(self, tokens: Reencoder, term: LossTerm, norm: LengthNorm, left_out: Counter[str]) -> None:
         self._tokens = tokens
-        self._mask = lesson.mask.tolist()
-        self._advantages = lesson.advantages.tolist()
-        self._coefficients = lesson.coefficients.tolist()
-        self._complete = lesson.complete
+        self._mask = term.mask.tolist()
+        self._advantages = term.advantages.tolist()
+        self._coefficients = term.coefficients.tolist()
+        self._complete = term.complete
         self._norm = norm
         self._left_out = left_out
 
     def groups(self, samples: Sequence[Sequence[Trajectory]], j: int) -> Groups:
-        """One source's rows, a list for every prompt it answered."""
+        """One source's rows, a list for every prompt it responded to."""
         groups: Groups = {}
         for b, group in enumerate(samples):
             chosen = [(i, trajectory) for i, trajectory in enumerate(group) if self._mask[j][b][i]]
@@ -160,7 +186,7 @@ def _mini_batches(
     table: RewardTable,
     settings: BatchSettings,
 ) -> list[MiniBatch]:
-    """A lesson's rows as updates; `by_source` is sorted by name."""
+    """A loss term's rows as updates; `by_source` is sorted by name."""
     if updates is not None:
         together: Groups = {prompt_id: [] for prompt_id in table.prompt_ids}
         for groups in by_source.values():
@@ -190,26 +216,26 @@ def _order(peers: list[list[MiniBatch]], order: PeerOrder, step: int) -> list[Mi
     ordered = []
     for round_ in range(max(map(len, peers), default=0)):
         first = (step + round_) % len(peers)
-        turn = peers[first:] + peers[:first]
-        ordered += [peer[round_] for peer in turn if round_ < len(peer)]
+        rotated = peers[first:] + peers[:first]
+        ordered += [peer[round_] for peer in rotated if round_ < len(peer)]
     return ordered
 
 
-def _check(table: RewardTable, tokens: Reencoder, lessons: Sequence[LossTerm]) -> None:
+def _check(table: RewardTable, tokens: Reencoder, terms: Sequence[LossTerm]) -> None:
     if tokens.learner.name not in table.agents:
         raise ValueError(f"learner {tokens.learner.name!r} is not one of the agents {list(table.agents)}")
     missing = [prompt_id for prompt_id in table.prompt_ids if prompt_id not in tokens.prompts]
     if missing:
-        raise ValueError(f"prompts: the table has answers to {missing[:5]}, which are not given")
-    for number, lesson in enumerate(lessons):
+        raise ValueError(f"prompts: the table has responses to {missing[:5]}, which are not given")
+    for number, term in enumerate(terms):
         for name, tensor, shape in (
-            ("advantages[j, b, i]", lesson.advantages, table.mask.shape),
-            ("mask[j, b, i]", lesson.mask, table.mask.shape),
-            ("coefficients[j]", lesson.coefficients, (len(table.agents),)),
+            ("advantages[j, b, i]", term.advantages, table.mask.shape),
+            ("mask[j, b, i]", term.mask, table.mask.shape),
+            ("coefficients[j]", term.coefficients, (len(table.agents),)),
         ):
             if tensor.shape != shape:
                 raise ValueError(
-                    f"lesson {number}, {name}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}"
+                    f"loss term {number}, {name}: expected shape {tuple(shape)}, got {tuple(tensor.shape)}"
                 )
-        if bool((lesson.mask & ~table.mask).any()):
-            raise ValueError(f"lesson {number}, mask: takes responses that do not exist or have no reward")
+        if bool((term.mask & ~table.mask).any()):
+            raise ValueError(f"loss term {number}, mask: takes responses that do not exist or have no reward")

@@ -1,16 +1,23 @@
-"""Prompts and responses in one learner's tokens. Nothing is cut: what does not fit is left out."""
+"""Prompts and responses in one learner's tokens, and peers' log-probs in its unit.
+
+Nothing is cut: what does not fit is left out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from hacrl.types import Encoder, Prompt, Trajectory
 
 LeftOut = Literal["prompt_too_long", "response_too_long", "drift", "empty"]
 """Why a learner cannot use a verified response. `drift`: its tokens cannot write the text exactly, so that it
 would learn another text than the verified one. `empty`: there is no text to learn."""
+
+LengthNorm = Literal["own", "learner", "bytes"]
+"""`own`: each side's sum over its own token count (the paper). `learner`: both sums over the learner's token
+count. `bytes`: both sums over the UTF-8 bytes of the text, which no tokenizer changes."""
 
 Tokens = tuple[int, ...]
 
@@ -86,3 +93,28 @@ class Reencoder:
         if encoder.decode_response(tokens) != text:
             return "drift"
         return tokens or "empty"
+
+
+class SourceUnit(NamedTuple):
+    """log-ratio = length_scale * (learner's mean log-prob per learner token - mean_logp)."""
+
+    mean_logp: float
+    length_scale: float
+
+
+def source_unit(trajectory: Trajectory, learner_tokens: int, norm: LengthNorm) -> SourceUnit:
+    """A peer's log-probs in the unit in which the learner, with `learner_tokens` tokens, compares them.
+
+    Means per token of two tokenizers are not the same unit: one may split the same text three times as
+    finely. With `bytes` the log-ratio is (learner's sum - source's sum) / bytes. The learner's loss averages
+    over its own tokens, so the sums are taken over those, and the scale turns tokens into bytes.
+    """
+    if norm == "own":
+        return SourceUnit(trajectory.logp_sum / trajectory.logp_count, 1.0)
+    mean_logp = trajectory.logp_sum / learner_tokens
+    if norm == "learner":
+        return SourceUnit(mean_logp, 1.0)
+    if norm == "bytes":
+        # A response that is only EOS has no text: its one token counts as one byte.
+        return SourceUnit(mean_logp, learner_tokens / max(1, len(trajectory.text.encode())))
+    raise ValueError(f"length_norm: expected one of {get_args(LengthNorm)}, got {norm!r}")

@@ -1,4 +1,4 @@
-"""What one learner hears in a step, and its rewards as the tensors the algorithm computes with."""
+"""What one learner receives in a step, and its rewards as the tensors the algorithm computes with."""
 
 from __future__ import annotations
 
@@ -12,11 +12,27 @@ from torch import Tensor
 
 from hacrl.types import Trajectory
 
-Reverify = Callable[[Trajectory], float | None]
-"""Scores a response again; None when it cannot."""
+Reverify = Callable[[Sequence[Trajectory]], Sequence[float | None]]
+"""Scores responses a second time, all in one batch; None where it cannot."""
 
 
-def hear(
+def collect(trajectories: Iterable[Trajectory]) -> tuple[tuple[Trajectory, ...], Counter[str]]:
+    """A step's trajectories sorted by source, prompt and sample, and how many were rejected, by cause.
+
+    A model whose activations overflow draws tokens with NaN log-probs (`non_finite_logp`): one such row would
+    spoil the whole mini-batch of every learner. Rewards are always finite: the rewarder sees to it.
+    """
+    accepted: list[Trajectory] = []
+    rejected: Counter[str] = Counter()
+    for trajectory in trajectories:
+        if all(map(math.isfinite, trajectory.token_logps)):
+            accepted.append(trajectory)
+        else:
+            rejected["non_finite_logp"] += 1
+    return tuple(sorted(accepted, key=lambda t: (t.source, t.prompt_id, t.sample))), rejected
+
+
+def receive(
     trajectories: Iterable[Trajectory],
     learner: str,
     sources: Collection[str],
@@ -24,43 +40,44 @@ def hear(
 ) -> tuple[tuple[Trajectory, ...], Counter[str]]:
     """The learner's own trajectories and those of its `sources`; with `reverify`, only confirmed rewards.
 
-    Returns them, and how many were not believed: `reward_differs`, or `reward_unconfirmed` when the second
-    verification failed. Unscored responses have no reward to confirm and are passed on: they are masked.
+    Returns them, and how many were rejected: `reward_differs`, or `reward_unconfirmed` when the second
+    verification failed. Responses without a reward have nothing to confirm and are passed on: they are
+    masked.
     """
-    heard: list[Trajectory] = []
-    mistrusted: Counter[str] = Counter()
-    for trajectory in trajectories:
-        own = trajectory.source == learner
-        if not own and trajectory.source not in sources:
-            continue
-        if reverify is not None and not own and trajectory.reward is not None:
-            again = reverify(trajectory)
-            if again != trajectory.reward:
-                mistrusted["reward_unconfirmed" if again is None else "reward_differs"] += 1
-                continue
-        heard.append(trajectory)
-    return tuple(heard), mistrusted
+    addressed = [t for t in trajectories if t.source == learner or t.source in sources]
+    if reverify is None:
+        return tuple(addressed), Counter()
+    claims = [t for t in addressed if t.source != learner and t.reward is not None]
+    again = dict(zip((t.id for t in claims), reverify(claims) if claims else (), strict=True))
+    rejected: Counter[str] = Counter()
+    received: list[Trajectory] = []
+    for t in addressed:
+        if t.id not in again or again[t.id] == t.reward:
+            received.append(t)
+        else:
+            rejected["reward_unconfirmed" if again[t.id] is None else "reward_differs"] += 1
+    return tuple(received), rejected
 
 
 @dataclass(frozen=True)
 class RewardTable:
-    """Rewards by source j, prompt b and sample i. Agents may answer unequally often, or not at all."""
+    """Rewards by source j, prompt b and sample i. Agents may respond unequally often, or not at all."""
 
     step: int
     agents: tuple[str, ...]
     prompt_ids: tuple[str, ...]
     samples: tuple[tuple[tuple[Trajectory, ...], ...], ...]
-    """`samples[j][b]`: what agent j answered to prompt b, in the order of its sample numbers."""
+    """`samples[j][b]`: agent j's responses to prompt b, in the order of their sample numbers."""
     rewards: Tensor
     """[j, b, i]; 0 where masked."""
     mask: Tensor
-    """[j, b, i] bool: the sample exists and could be scored."""
+    """[j, b, i] bool: the sample exists and has a reward."""
 
 
 def arrange(
     step: int, trajectories: Iterable[Trajectory], agents: Sequence[str], prompt_ids: Sequence[str]
 ) -> RewardTable:
-    """Put a step's trajectories in their places; `agents` and `prompt_ids` give the order of j and b."""
+    """A step's trajectories as a table; `agents` and `prompt_ids` give the order of j and b."""
     groups: dict[tuple[str, str], list[Trajectory]] = {
         (agent, prompt_id): [] for agent in agents for prompt_id in prompt_ids
     }

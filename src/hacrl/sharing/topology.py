@@ -1,4 +1,4 @@
-"""Who learns from whom: for every learner the names of the peers it hears."""
+"""Who learns from whom: for every learner the names of the peers whose responses it receives."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, get_args
 
 Topology = Mapping[str, tuple[str, ...]]
-"""Learner -> the peers it hears, sorted by name: an agent's place in a list never matters."""
+"""Learner -> the peers it learns from, sorted by name: an agent's place in a list never matters."""
 
 TopologyKind = Literal["everybody", "nobody", "ring", "star", "pairs"]
 

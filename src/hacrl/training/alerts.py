@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hacrl.symptoms import Symptom
-from hacrl.training.step import StepRecord
+from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Team
 
 RETIRE_AFTER = 3

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Condition
 
-from hacrl.training.step import StepRecord
+from hacrl.training.step_record import StepRecord
 
 
 @dataclass(frozen=True)
@@ -19,30 +19,30 @@ class StepSnapshot:
     published: Mapping[str, StepRecord]
     """By source, the learner itself included."""
     new: frozenset[str]
-    """The sources it hears for the first time."""
+    """The sources it receives for the first time."""
     taught: frozenset[str]
-    """Those it has heard before."""
+    """Those it has received before."""
     awaited: frozenset[str]
     """Those that have not published yet, and will."""
 
 
 class AsyncCoordinator:
-    """The steps from one meeting of the agents to the next; every agent is a thread.
+    """The steps from one barrier to the next; every agent is a thread.
 
-    The slowest agent never has to wait before a meeting, and everybody reaches the meeting: nobody waits for
-    ever. An agent that left is not waited for.
+    Deadlock-free: the slowest agent never has to wait before a barrier, and every agent reaches the barrier
+    or leaves. An agent that left is not waited for.
     """
 
     def __init__(
         self,
         agents: Collection[str],
         first: int,
-        meeting: int,
+        barrier: int,
         stopping: Callable[[], bool] = lambda: False,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Steps `first` to `meeting`, or fewer when it is `stopping`; `say` is told how far everybody is."""
-        self._first, self._meeting = first, meeting
+        """Steps `first` to `barrier`, or fewer when it is `stopping`; `say` shows how far every agent is."""
+        self._first, self._barrier = first, barrier
         self._stopping = stopping
         self._say = say
         self._begun = dict.fromkeys(agents, first - 1)
@@ -50,27 +50,27 @@ class AsyncCoordinator:
         """The last step each agent has published."""
         self._left: set[str] = set()
         self._published: defaultdict[int, dict[str, StepRecord]] = defaultdict(dict)
-        self._heard: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
+        self._received: defaultdict[tuple[str, int], set[str]] = defaultdict(set)
         self._started = time.perf_counter()
         self._finished: dict[int, float] = {}
         self._change = Condition()
 
     def begin(self, agent: str) -> int | None:
-        """The agent's next step; None when it has been at the meeting.
+        """The agent's next step; None when it has passed the barrier.
 
-        A meeting that is moved forward is one that nobody has begun: all agents can still wait there.
+        A barrier is only moved forward to a step that nobody has begun: all agents can still wait there.
         """
         with self._change:
             if self._stopping():
-                self._meeting = min(self._meeting, max(self._begun.values()) + 1)
-            if self._begun[agent] == self._meeting:
+                self._barrier = min(self._barrier, max(self._begun.values()) + 1)
+            if self._begun[agent] == self._barrier:
                 return None
             self._begun[agent] += 1
             self._say(", ".join(f"{name} in step {step}" for name, step in self._begun.items()))
             return self._begun[agent]
 
     def publish(self, agent: str, record: StepRecord) -> None:
-        """Let the others hear of the agent's verified answers."""
+        """Make the agent's verified responses available to the others."""
         with self._change:
             self._published[record.step][agent] = record
             self._newest[agent] = record.step
@@ -79,28 +79,28 @@ class AsyncCoordinator:
     def wait(self, step: int, sources: Collection[str], staleness: int, seconds: float | None) -> None:
         """Until no source is more than `staleness` steps behind, but not longer than `seconds`.
 
-        In a meeting, until every source is there.
+        At the barrier, until every source is there.
         """
         with self._change:
-            if step == self._meeting:
+            if step == self._barrier:
                 staleness, seconds = 0, None
             self._change.wait_for(lambda: self.behind(step, sources) <= staleness, seconds)
 
     def behind(self, step: int, sources: Collection[str]) -> int:
-        """By how many steps the slowest of the sources that are still here has published less than `step`."""
+        """How many steps short of `step` the slowest of the sources that are still here has published."""
         return max((step - self._newest[name] for name in sources if name not in self._left), default=0)
 
-    def news(self, learner: str, step: int, sources: Collection[str]) -> list[StepSnapshot]:
-        """What has been published up to `step`, the newest first. What is told as new is new only once."""
+    def snapshots(self, learner: str, step: int, sources: Collection[str]) -> list[StepSnapshot]:
+        """What has been published up to `step`, the newest first. Every source is new once per step."""
         found = []
         with self._change:
             for earlier in range(step, self._first - 1, -1):
                 published = dict(self._published[earlier])
-                heard = self._heard[learner, earlier]
-                taught = frozenset(heard)
+                received = self._received[learner, earlier]
+                taught = frozenset(received)
                 new = frozenset({learner, *sources} & published.keys() - taught)
                 awaited = frozenset(self._newest.keys() & set(sources) - published.keys() - self._left)
-                heard |= new
+                received |= new
                 found.append(StepSnapshot(earlier, published, new, taught, awaited))
         return found
 
@@ -118,7 +118,7 @@ class AsyncCoordinator:
     def steps(self) -> Iterator[tuple[int, float, Sequence[StepRecord]]]:
         """All steps, the seconds from the end of the one before, and what the agents recorded, by name."""
         before = self._started
-        for step in range(self._first, self._meeting + 1):
+        for step in range(self._first, self._barrier + 1):
             parts = self._published[step]
             yield step, self._finished[step] - before, [parts[name] for name in sorted(parts)]
             before = self._finished[step]

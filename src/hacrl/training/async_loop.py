@@ -1,10 +1,10 @@
 """Agents that do not wait for each other in every step.
 
-Every agent makes its own steps: it answers the step's prompts, publishes what was verified, and learns from
-its own answers and from what its peers have published by then. What a peer publishes later is learned from
-later, compared with the same answers as if it had come in time. In some steps all agents meet: there
-everybody waits for the others' answers before it learns. Afterwards nobody has anything left to hear, and a
-run is saved as if there had been no lateness.
+Every agent runs its own steps: it responds to the step's prompts, publishes what was verified, and learns
+from its own responses and from what its peers have published by then. What a peer publishes later is learned
+from later; its advantages are computed as if it had been on time. Some steps end at a barrier: there every
+agent waits for the others' responses before it learns. Afterwards nothing is left to receive, so that a run
+can be saved as if it had been synchronous.
 """
 
 from __future__ import annotations
@@ -12,27 +12,28 @@ from __future__ import annotations
 import copy
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from threading import Lock
 
 from torch import Tensor
 
 from hacrl.recipe import Recipe
 from hacrl.runtime import Traffic
-from hacrl.sharing import LearnerBatch, TrajectoryPool
+from hacrl.sharing import LearnerBatch
 from hacrl.training.async_coordinator import AsyncCoordinator, StepSnapshot
+from hacrl.training.model_scores import add_model_scores
 from hacrl.training.step import (
-    StepRecord,
-    alignment,
+    Delivery,
+    audit,
     audited,
     batch_means,
+    build_batch,
     draw,
-    heard,
-    scored,
-    unscored,
+    receive,
     update,
-    verified,
+    verify,
 )
+from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Member, Team
 from hacrl.types import Trajectory
 
@@ -43,107 +44,116 @@ def steps_until_barrier(
     stopping: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[StepRecord]:
-    """Let every agent go on by itself until all meet; then the records of these steps, in order.
+    """Let every agent run by itself until the next barrier; then the records of these steps, in order.
 
-    When it is `stopping` the agents meet as soon as they can. `say` is told how far each of them is.
+    When it is `stopping`, the barrier is the first step that nobody has begun. `say` shows the progress.
     """
     names = [member.name for member in team.active]
-    board = AsyncCoordinator(names, first, next_barrier(team.recipe, first), stopping, say)
-    loops = _Loops(team, board, names)
-    team.each(loops.work)
-    return _records(team, board)
+    coordinator = AsyncCoordinator(names, first, next_barrier(team.recipe, first), stopping, say)
+    loop = _AgentLoop(team, coordinator, names)
+    team.each(loop.run)
+    return _records(team, coordinator)
 
 
 def next_barrier(recipe: Recipe, step: int) -> int:
-    """The first step from `step` on after which all agents are looked at: there they wait for each other."""
+    """The first step from `step` on after which all agents are saved or evaluated."""
     intervals = [every for every in (recipe.checkpoint.every, recipe.evaluation.every) if every]
     return min([recipe.steps, *(-(-step // every) * every for every in intervals)])
 
 
-class _Loops:
-    """What every agent does between two meetings, each in a thread of its own."""
+class _AgentLoop:
+    """What every agent does between two barriers, each in a thread of its own."""
 
-    def __init__(self, team: Team, board: AsyncCoordinator, names: Sequence[str]) -> None:
+    def __init__(self, team: Team, coordinator: AsyncCoordinator, names: Sequence[str]) -> None:
         settings = team.recipe.exchange.asynchronous
         assert settings is not None, "a synchronous run has train_step"
         self._team = team
-        self._board = board
+        self._coordinator = coordinator
         self._names = names
         self._settings = settings
         self._capability = copy.deepcopy(team.capability)
-        self._believed: defaultdict[tuple[str, int], tuple[Trajectory, ...]] = defaultdict(tuple)
-        """By learner and step, of what it has heard: nothing is verified twice."""
-        self._turn = Lock()
-        """Verifiers and what counts the traffic are for one agent at a time."""
+        self._accepted: defaultdict[tuple[str, int], tuple[Trajectory, ...]] = defaultdict(tuple)
+        """By learner and step, of all deliveries so far: nothing is verified twice."""
+        self._lock = Lock()
+        """Verifiers and traffic counters serve one agent at a time."""
         self._moved: Counter[tuple[str, str]] = Counter()
         team.runtime.traffic()  # what was moved between steps is nobody's
 
-    def work(self, member: Member) -> None:
-        """One agent's steps until the meeting. Nobody waits for an agent that is lost on the way."""
+    def run(self, member: Member) -> None:
+        """One agent's steps until the barrier. Nobody waits for an agent that is lost on the way."""
         try:
-            while (step := self._board.begin(member.name)) is not None:
+            while (step := self._coordinator.begin(member.name)) is not None:
                 self._step(member, StepRecord(step))
         finally:
-            self._board.leave(member.name)
+            self._coordinator.leave(member.name)
 
     def _step(self, member: Member, record: StepRecord) -> None:
-        """`train_step` for one agent: it answers, publishes, and learns from what it hears."""
-        team, board, name, step = self._team, self._board, member.name, record.step
+        """The stages of `train_step` for one agent."""
+        team, name, step = self._team, member.name, record.step
         asked = team.method.assign(team.order.batch(step), self._names)[name]
         record.fingerprints = {name: member.policy.fingerprint()}
-        rollouts = draw(team, member, asked, record)
-        pool = TrajectoryPool(step, {name: [prompt.id for prompt in asked]}, record.fingerprints)
-        with self._turn:
-            pool.add(name, verified(team, member, asked, rollouts, record))
-        record.trajectories = pool.trajectories
-        record.rejected.update(pool.rejected)
-        board.publish(name, record)
-
-        sources = team.topology[name]
+        drawn = draw(team, member, asked, record)
+        with self._lock:
+            record.trajectories = verify(team, member, asked, drawn, record)
+        self._coordinator.publish(name, record)
         with record.timed(f"wait/{name}"):
-            board.wait(step, sources, self._settings.max_staleness, self._settings.wait_seconds)
+            snapshots = self._wait(name, step)
         with record.timed("exchange"):
-            batch = self._batch(member, board.news(name, step, sources), record)
-        record.batches = {name: _in_turns(scored(team, member, batch))}
+            batch = self._build_batch(member, snapshots, record)
+        record.batches = {name: _interleave_passes(add_model_scores(team, member, batch))}
         if audited(team, step):
             with record.timed("audit"):
-                record.cosines = alignment(team, member, record)
+                audit(team, member, record)
         record.reports = {name: update(member, record)}
         record.traffic = self._traffic(name)
-        board.finish(step)
+        self._coordinator.finish(step)
 
-    def _batch(self, member: Member, news: Sequence[StepSnapshot], record: StepRecord) -> LearnerBatch:
-        """The own step's lessons first, then those of peers' late answers; the oldest are dropped."""
-        team, name, omega = self._team, member.name, self._omega(news)
+    def _wait(self, name: str, step: int) -> list[StepSnapshot]:
+        """What has been published once the agent's sources are not too far behind."""
+        sources, settings = self._team.topology[name], self._settings
+        self._coordinator.wait(step, sources, settings.max_staleness, settings.wait_seconds)
+        return self._coordinator.snapshots(name, step, sources)
+
+    def _build_batch(
+        self, member: Member, snapshots: Sequence[StepSnapshot], record: StepRecord
+    ) -> LearnerBatch:
+        """The own step's updates first, then those on late responses; what is too old is dropped."""
+        name, omega = member.name, self._omega(snapshots)
         batches, ages = [], []
-        for each in news:
-            late = record.step - each.step
-            peers = sum(len(each.published[source].trajectories) for source in each.new - {name})
+        for snapshot in snapshots:
+            late = record.step - snapshot.step
+            peers = len(_responses(snapshot, snapshot.new - {name}))
             if late > self._settings.max_staleness:
                 record.dropped[name] += peers
-            elif each.new:
-                told = replace(record, step=each.step, trajectories=_answers(each, each.new), omega=omega)
-                prompts = team.order.batch(each.step)
-                with self._turn:
-                    self._believed[name, each.step] += heard(team, member, prompts, told)
-                known = self._believed[name, each.step]
-                batches.append(unscored(team, member, prompts, known, told, each.taught, each.awaited))
-                record.prompts += tuple(prompts)
+            elif snapshot.new:
+                received = self._receive(member, snapshot, omega, record)
+                batches.append(build_batch(self._team, member, received, record))
+                record.prompts += tuple(received.prompts)
                 ages += [late] * peers
         record.staleness[name] = sum(ages) / len(ages) if ages else 0.0
         update_groups = tuple(group for batch in batches for group in batch.update_groups)
         return LearnerBatch(update_groups, sum((batch.left_out for batch in batches), Counter()))
 
-    def _omega(self, news: Sequence[StepSnapshot]) -> Tensor:
-        """From what is known of everybody up to the learner's own step: later answers are not looked at."""
+    def _receive(self, member: Member, snapshot: StepSnapshot, omega: Tensor, record: StepRecord) -> Delivery:
+        """The step with what is new in it and what the learner has accepted of it before."""
+        step, prompts = snapshot.step, self._team.order.batch(snapshot.step)
+        new = _responses(snapshot, snapshot.new)
+        sent = Delivery(step, prompts, new, omega, snapshot.taught, snapshot.awaited)
+        with self._lock:
+            received = receive(self._team, member, sent, record)
+        self._accepted[member.name, step] += received.trajectories
+        return replace(received, trajectories=self._accepted[member.name, step])
+
+    def _omega(self, snapshots: Sequence[StepSnapshot]) -> Tensor:
+        """From what is known of all agents up to the learner's own step: later responses are not used."""
         capability = copy.deepcopy(self._capability)
-        for each in reversed(news):
-            capability.update(*batch_means(self._team, _answers(each, each.published)))
+        for snapshot in reversed(snapshots):
+            capability.update(*batch_means(self._team, _responses(snapshot, snapshot.published)))
         return capability.omega
 
     def _traffic(self, agent: str) -> dict[str, Traffic]:
         """What was moved to and from the agent since its last step."""
-        with self._turn:
+        with self._lock:
             for name, moved in self._team.runtime.traffic().items():
                 self._moved.update({(name, "rollouts"): moved.rollouts, (name, "rows"): moved.rows})
             if (agent, "rows") not in self._moved:
@@ -151,39 +161,24 @@ class _Loops:
             return {agent: Traffic(self._moved.pop((agent, "rollouts")), self._moved.pop((agent, "rows")))}
 
 
-def _in_turns(batch: LearnerBatch) -> LearnerBatch:
-    """The first pass of everything, then the second: late answers are mixed with the rest, as in time."""
-    update_groups = batch.update_groups
-    turns = range(max((group.passes for group in update_groups), default=0))
-    ordered = [replace(each, passes=1) for turn in turns for each in update_groups if turn < each.passes]
+def _interleave_passes(batch: LearnerBatch) -> LearnerBatch:
+    """The first pass of everything, then the second: late responses are mixed with the rest."""
+    groups = batch.update_groups
+    passes = range(max((group.passes for group in groups), default=0))
+    ordered = [replace(group, passes=1) for number in passes for group in groups if number < group.passes]
     return replace(batch, update_groups=tuple(ordered))
 
 
-def _answers(news: StepSnapshot, sources: Iterable[str]) -> tuple[Trajectory, ...]:
-    """In the order in which a step's pool has them."""
-    return tuple(t for source in sorted(sources) for t in news.published[source].trajectories)
+def _responses(snapshot: StepSnapshot, sources: Iterable[str]) -> tuple[Trajectory, ...]:
+    """In the order of a synchronous step."""
+    return tuple(t for source in sorted(sources) for t in snapshot.published[source].trajectories)
 
 
-def _records(team: Team, board: AsyncCoordinator) -> Iterator[StepRecord]:
+def _records(team: Team, coordinator: AsyncCoordinator) -> Iterator[StepRecord]:
     """Every step as a whole, as `train_step` would report it; the team's capabilities follow."""
-    for step, seconds, parts in board.steps():
-        record = _together(step, parts)
+    for step, seconds, parts in coordinator.steps():
+        record = StepRecord.merge(step, parts)
         team.capability.update(*batch_means(team, record.trajectories))
         record.omega = team.capability.omega
         record.elapsed = seconds
         yield record
-
-
-def _together(step: int, parts: Sequence[StepRecord]) -> StepRecord:
-    """One record of what each agent recorded."""
-    prompts = {prompt.id: prompt for part in parts for prompt in part.prompts}
-    answers = tuple(trajectory for part in parts for trajectory in part.trajectories)
-    whole = StepRecord(step, answers, prompts=tuple(prompts.values()))
-    for part in parts:
-        for phase, seconds in part.seconds.items():
-            whole.seconds[phase] += seconds
-        for field in fields(StepRecord):  # all others are counts, which are added, or by agent
-            total = getattr(whole, field.name)
-            if isinstance(total, dict) and field.name != "seconds":
-                total.update(getattr(part, field.name))
-    return whole

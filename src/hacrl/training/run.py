@@ -19,15 +19,16 @@ from hacrl.sharing import write_step
 from hacrl.symptoms import with_own
 from hacrl.training.alerts import Alerts
 from hacrl.training.async_loop import steps_until_barrier
-from hacrl.training.cpu import cpu_seconds
 from hacrl.training.display import Display
 from hacrl.training.evaluation import Evaluation, evaluate
 from hacrl.training.metrics_log import MetricsLog, open_sinks
-from hacrl.training.signals import StopRequest, stop_requests
-from hacrl.training.step import StepRecord, train_step
+from hacrl.training.process import StopRequest, cpu_seconds, stop_requests
+from hacrl.training.step import train_step
 from hacrl.training.step_metrics import step_metrics
+from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Member, Team
 from hacrl.training.update_log import forget_after, write_updates, write_warnings
+from hacrl.training.updates import update_records
 
 Evaluations = dict[str, dict[str, Evaluation]]
 """Agent -> task -> how it does there alone."""
@@ -139,7 +140,8 @@ class Run:
         """Write down a finished step: trajectories, metrics, checkpoint."""
         recipe = self.team.recipe
         self.progress.count(record)
-        metrics = step_metrics(self.team, record)
+        updates = update_records(record)
+        metrics = step_metrics(self.team, record, updates)
         evaluations: Evaluations = {}
         if recipe.evaluation.every and record.step % recipe.evaluation.every == 0:
             evaluations = self._evaluate()
@@ -149,7 +151,7 @@ class Run:
                 self.progress.after = evaluations
         if recipe.logging.trajectories:
             write_step(self.directory.path, record.step, record.trajectories)
-            write_updates(self.directory, record)
+            write_updates(self.directory, record.step, record.prompts, updates)
         messages = [*self.team.runtime.notices(), *self._alerts.observe(self.team, record, metrics)]
         write_warnings(self.directory, record.step, messages)
         for message in messages:

@@ -4,32 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from hacrl.agents.updater import UpdateReport
-from hacrl.algorithm import (
-    HacpoObjective,
-    HacpoParams,
-    Objective,
-    own_advantages,
-    ratio_quantiles,
-    window_shares,
-)
-from hacrl.algorithm.diagnostics import largest_advantage, worth
-from hacrl.algorithm.ratio import bounded
-from hacrl.methods.hacpo import JointGroup
-from hacrl.sharing import LearnerBatch, arrange, hear
-from hacrl.training.alignment import numbered_updates
-from hacrl.training.step import StepRecord
+from hacrl.algorithm import own_advantages, ratio_quantiles
+from hacrl.algorithm.diagnostics import largest_advantage, sample_statistics
+from hacrl.methods import View
+from hacrl.sharing import LearnerBatch, LossTerm
+from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Team
-from hacrl.training.update_log import gradient_coefficients
-from hacrl.types import EngineCheck, TrainingRow, Trajectory
+from hacrl.training.updates import UpdateRecord, peer_window
+from hacrl.types import EngineCheck, Trajectory
 
 
-def step_metrics(team: Team, record: StepRecord) -> dict[str, float]:
+def step_metrics(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]) -> dict[str, float]:
     """All metrics of a step. Only what is under `time/` and `runtime/` differs between equal runs."""
     values: dict[str, float] = {}
     for member in team.active:
@@ -41,11 +31,13 @@ def step_metrics(team: Team, record: StepRecord) -> dict[str, float]:
         for cause, count in record.batches[member.name].left_out.items():
             values[f"{prefix}/left_out/{cause}"] = count
         values[f"{prefix}/capability"] = float(team.capability.estimates[team.names.index(member.name)])
-        values |= _baseline_bias(team, record, member.name)
+        rows = [row for mini_batch in record.batches[member.name].mini_batches for row in mini_batch]
+        values[f"{prefix}/nonzero_advantage"] = _mean([row.advantage != 0.0 for row in rows])
         if team.method.critic is not None:
             losses = [report.value_loss for report in record.reports[member.name]]
             values[f"{prefix}/value_loss"] = _mean(losses)
-    values.update(_cross(team, record))
+    values.update(_cross(team, record, updates))
+    values.update(record.method_metrics)
     for cause, count in record.rejected.items():
         values[f"rejected/{cause}"] = count
     for cause, count in record.unscorable.items():
@@ -58,12 +50,34 @@ def step_metrics(team: Team, record: StepRecord) -> dict[str, float]:
     return values
 
 
+def method_metrics(team: Team, view: View, terms: Sequence[LossTerm]) -> dict[str, float]:
+    """The method's own numbers on one learner; it may score responses, so ask before the first update."""
+    learner = view.learner
+    own = team.method.metrics(view, terms)
+    if team.topology[learner] and (baseline := team.method.baseline(view)) is not None:
+        own = {"baseline_bias": _baseline_bias(view, baseline), **own}
+    values = {f"agent/{learner}/{key}": value for key, value in own.items()}
+    for source in team.topology[learner]:
+        pair = team.method.pair_metrics(view, source)
+        values |= {f"cross/{source}->{learner}/{key}": value for key, value in pair.items()}
+    return values
+
+
+def _baseline_bias(view: View, baseline: Tensor) -> float:
+    """Mean over prompts of baseline minus own mean, which is right on average: an estimate of the bias."""
+    table = view.table
+    _, own = own_advantages(table.rewards, mask=table.mask)
+    order = sorted(range(len(table.prompt_ids)), key=table.prompt_ids.__getitem__)  # not that of the draw
+    return float((baseline - own[view.k])[order].mean())
+
+
 def _responses(own: Sequence[Trajectory]) -> Iterator[tuple[str, float]]:
     rewards = [t.reward for t in own if t.reward is not None]
     lengths = [len(t.token_ids) for t in own]
     yield "reward", _mean(rewards)
     yield "reward_std", torch.tensor(rewards).std().item() if len(rewards) > 1 else math.nan
     yield "accuracy", _mean([reward > 0 for reward in rewards])
+    yield "scored", _mean([t.reward is not None for t in own])
     yield "unscored", len(own) - len(rewards)
     groups: dict[str, set[float | None]] = {}
     for trajectory in own:
@@ -95,124 +109,65 @@ def _engine(checks: Collection[EngineCheck]) -> Iterator[tuple[str, float]]:
         yield "engine/weight", _mean([check.weight for check in checks])
 
 
-def _baseline_bias(team: Team, record: StepRecord, learner: str) -> dict[str, float]:
-    """Mean over prompts of baseline minus own mean, which is right on average: an estimate of the bias."""
-    if not isinstance(team.method, JointGroup) or not team.topology[learner]:
-        return {}
-    k = team.names.index(learner)
-    heard, _ = hear(record.trajectories, learner, team.topology[learner])
-    table = arrange(record.step, heard, team.names, sorted({t.prompt_id for t in heard}))
-    reward_max = team.recipe.reward.maximum
-    _, baseline = team.method.advantages(table.rewards, record.omega, reward_max=reward_max, mask=table.mask)
-    _, own = own_advantages(table.rewards, mask=table.mask)
-    return {f"agent/{learner}/baseline_bias": float((baseline[k] - own[k]).mean())}
-
-
-def _cross(team: Team, record: StepRecord) -> dict[str, float]:
-    """For every pair: omega, where the ratios lie, and what the responses are worth."""
+def _cross(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]) -> dict[str, float]:
+    """For every pair: omega, where the ratios lie, and what the responses do for the learner."""
     values: dict[str, float] = {}
-    params = _window(record)
+    rewards = torch.tensor([t.reward for t in record.trajectories if t.reward is not None])
     for k, learner in enumerate(team.names):
         for source in team.topology[learner]:
             prefix = f"cross/{source}->{learner}"
             values[f"{prefix}/omega"] = float(record.omega[team.names.index(source), k])
-            updates = list(_peer_updates(record, learner, source))
-            pairs = [
-                *_ratios(updates, params),
-                *_worth(updates),
+            pair = [update.of(source) for update in updates if update.learner == learner]
+            pair = [update for update in pair if update.rows]
+            found = [
+                *_ratios(pair),
+                *_sample_statistics(pair),
                 *record.cosines.get((source, learner), {}).items(),
             ]
-            values |= {f"{prefix}/{key}": value for key, value in pairs}
-            if updates:
-                rewards = torch.tensor([t.reward for t in record.trajectories if t.reward is not None])
+            values |= {f"{prefix}/{key}": value for key, value in found}
+            if pair:
                 bound = weight_bound(team, source, learner, record.batches[learner], rewards)
                 values[f"{prefix}/weight/bound"] = bound
     return values
 
 
-def _window(record: StepRecord) -> HacpoParams:
-    """The window of the step's objective; the default one for methods that have none."""
-    for batch in record.batches.values():
-        for group in batch.update_groups:
-            if isinstance(group.objective, HacpoObjective):
-                return group.objective.params
-    return HacpoParams()
-
-
 def weight_bound(team: Team, source: str, learner: str, batch: LearnerBatch, rewards: Tensor) -> float:
     """The largest |weight * advantage| a response of the source can have; infinity where nothing bounds it.
 
-    In HACPO's window the ratio is at most 1, so that the weight is at most omega.
+    In a window the ratio is at most 1, so that the weight is at most omega.
     """
-    objectives = [group.objective for group in batch.update_groups]
-    if not all(isinstance(objective, HacpoObjective) and objective.params.window for objective in objectives):
+    if any(peer_window(group.objective, 0) is None for group in batch.update_groups):
         return math.inf
-    heard = (learner, *team.topology[learner])
-    answers = sum(member.samples for member in team.active if member.name in heard)
+    sources = (learner, *team.topology[learner])
+    responses = sum(member.samples for member in team.active if member.name in sources)
     omegas = [row.omega for mini_batch in batch.mini_batches for row in mini_batch if row.source == source]
-    return max(omegas, default=0.0) * largest_advantage(answers, rewards, team.recipe.reward.maximum)
+    return max(omegas, default=0.0) * largest_advantage(responses, rewards, team.recipe.reward.maximum)
 
 
-class _PeerUpdate(NamedTuple):
-    """One update's rows from one source."""
-
-    number: int
-    objective: Objective
-    rows: list[TrainingRow]
-    mean_logps: Tensor
-    """[s], the learner's; NaN for rows without an advantage, which are not computed."""
-
-
-def _peer_updates(record: StepRecord, learner: str, source: str) -> Iterator[_PeerUpdate]:
-    """Every update that was made on responses of the source."""
-    if learner not in record.reports:  # it was lost before or while it learned
-        return
-    updates = numbered_updates(record.batches[learner])
-    for (number, objective, mini_batch), report in zip(updates, record.reports[learner], strict=False):
-        chosen = [i for i, row in enumerate(mini_batch) if row.source == source]
-        if chosen:
-            means = torch.tensor([report.mean_logps[i] for i in chosen], dtype=torch.float64)
-            yield _PeerUpdate(number, objective, [mini_batch[i] for i in chosen], means)
-
-
-def _ratios(updates: Sequence[_PeerUpdate], params: HacpoParams) -> Iterator[tuple[str, float]]:
-    """Where the ratios of the responses with an advantage lie."""
-    numbered = [(update.number, _sequence_ratios(update)) for update in updates]
-    ratios = torch.cat([ratio for _, ratio in numbered]) if numbered else torch.zeros(0)
+def _ratios(updates: Sequence[UpdateRecord]) -> Iterator[tuple[str, float]]:
+    """Where one source's ratios lie; rows without an advantage have none."""
+    places = [place for update in updates for place in update.places if place is not None]
+    for side in ("inside", "below", "above") if places else ():
+        yield side, places.count(side) / len(places)
+    ratios = torch.cat([update.ratios for update in updates]) if updates else torch.zeros(0)
+    ratios = ratios[~ratios.isnan()]
     if not len(ratios):
         return
-    for side in ("inside", "below", "above"):
-        shares = [
-            (getattr(window_shares(ratio, number, params), side), len(ratio)) for number, ratio in numbered
-        ]
-        yield side, sum(share * count for share, count in shares) / len(ratios)
     yield "ratio/mean", ratios.mean().item()
     levels = (0.05, 0.5, 0.95)
     for level, value in zip(levels, ratio_quantiles(ratios, levels).tolist(), strict=True):
         yield f"ratio/q{round(100 * level):02d}", value
 
 
-def _sequence_ratios(update: _PeerUpdate) -> Tensor:
-    rows = update.rows
-    scales = torch.tensor([row.length_scale for row in rows], dtype=torch.float64)
-    sources = torch.tensor([row.source_mean_logp for row in rows], dtype=torch.float64)
-    ratios = bounded(scales * (update.mean_logps - sources)).exp()
-    return ratios[~ratios.isnan()]
-
-
-def _worth(updates: Sequence[_PeerUpdate]) -> Iterator[tuple[str, float]]:
-    """What all responses of a source are worth."""
+def _sample_statistics(updates: Sequence[UpdateRecord]) -> Iterator[tuple[str, float]]:
+    """How much one source's responses weigh."""
     if not updates:
         return
-    pulled: list[float] = []
-    for update in updates:
-        # Rows that were not computed have no advantage: whatever their log-prob is, nothing pulls them.
-        means = update.mean_logps.nan_to_num(0.0).tolist()
-        pulled += gradient_coefficients(update.rows, means, update.objective, update.number)
-    advantage = [row.advantage for update in updates for row in update.rows]
-    found = worth(torch.tensor(pulled), torch.tensor(advantage))
+    coefficients = [value for update in updates for value in update.coefficients]
+    advantages = [row.advantage for update in updates for row in update.rows]
+    found = sample_statistics(torch.tensor(coefficients), torch.tensor(advantages))
     yield "rows", found.rows
-    yield "dead", found.dead
+    yield "zero_gradient", found.zero_gradient
     yield "effective_sample_size", found.effective_sample_size
     yield "ess_ratio", found.ess_ratio
     yield "weight/variance", found.weight_variance

@@ -24,6 +24,13 @@ from hacrl.training.tokenizers import refuse_other_tokenizers
 from hacrl.types import Prompt, Trajectory
 
 T = TypeVar("T")
+Deliver = Callable[[Sequence[Trajectory], str, int], Sequence[Trajectory]]
+"""A step's trajectories, a learner and the step -> what is delivered to that learner."""
+
+
+def deliver_all(trajectories: Sequence[Trajectory], learner: str, step: int) -> Sequence[Trajectory]:
+    """Everything as it is. Experiments put a faulty delivery in its place."""
+    return trajectories
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ class Team:
     """Agents that no longer take part, and why."""
     lost: set[str] = field(default_factory=set)
     """Those among them that are gone with their weights."""
+    deliver: Deliver = deliver_all
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,14 +117,22 @@ class Team:
         return int.from_bytes(digest.digest(), "big")
 
     def reverify(self, prompts: Mapping[str, Prompt]) -> Reverify | None:
-        """How a learner scores a peer's response again; None when peers are trusted."""
+        """How a learner scores its peers' responses again; None when peers are trusted.
+
+        The limit on unscorable responses is for first verifications: what cannot be confirmed is not used.
+        """
         chosen = self.recipe.exchange.reverify
         if not (self.method.reverifies if chosen is None else chosen):
             return None
 
-        def again(trajectory: Trajectory) -> float | None:
-            prompt = prompts[trajectory.prompt_id]
-            return self.rewarder.score([prompt], [trajectory.text], [trajectory.token_ids])[0].reward
+        def again(trajectories: Sequence[Trajectory]) -> list[float | None]:
+            scores = self.rewarder.score(
+                [prompts[t.prompt_id] for t in trajectories],
+                [t.text for t in trajectories],
+                [t.token_ids for t in trajectories],
+                limit_unscorable=False,
+            )
+            return [score.reward for score in scores]
 
         return again
 
@@ -129,7 +145,11 @@ class Team:
 
 
 def build_team(
-    recipe: Recipe, *, task: Task | None = None, reward_funcs: Sequence[RewardFunction] | None = None
+    recipe: Recipe,
+    *,
+    task: Task | None = None,
+    reward_funcs: Sequence[RewardFunction] | None = None,
+    deliver: Deliver | None = None,
 ) -> Team:
     """Load the questions first and the models last: mistakes show before anything heavy happens."""
     task = task or load_task(recipe.task)
@@ -166,6 +186,7 @@ def build_team(
             len(names), recipe.capability.window, recipe.capability.floor, recipe.capability.clamp
         ),
         runtime=runtime,
+        deliver=deliver or deliver_all,
     )
 
 

@@ -8,20 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hacrl.algorithm import advantages
-from hacrl.algorithm.diagnostics import cosine, estimator_error, largest_advantage, worth
+from hacrl.algorithm.diagnostics import cosine, estimator_error, largest_advantage, sample_statistics
 
 DTYPE = torch.float64
 
 
-def test_worth_by_hand():
+def test_sample_statistics_by_hand():
     """Five responses: two live ones of weights 2 and 1, one cut off, two without an advantage."""
-    found = worth(torch.tensor([2.0, -3.0, 0.0, 0.0, 0.0]), torch.tensor([1.0, -3.0, 2.0, 0.0, 0.0]))
-    assert (found.rows, found.flat, found.outside, found.dead) == pytest.approx((5, 0.4, 0.2, 0.6))
+    coefficients, advantages = [2.0, -3.0, 0.0, 0.0, 0.0], [1.0, -3.0, 2.0, 0.0, 0.0]
+    found = sample_statistics(torch.tensor(coefficients), torch.tensor(advantages))
+    assert (found.rows, found.flat, found.outside, found.zero_gradient) == pytest.approx((5, 0.4, 0.2, 0.6))
     assert found.effective_sample_size == pytest.approx(3.0**2 / (2.0**2 + 1.0**2))
     assert found.ess_ratio == pytest.approx(1.8 / 2)
     assert found.weight_variance == pytest.approx(1.0)  # of 2, 1, 0
     assert found.largest == 3.0
-    assert math.isnan(worth(torch.zeros(2), torch.ones(2)).ess_ratio)
+    assert math.isnan(sample_statistics(torch.zeros(2), torch.ones(2)).ess_ratio)
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(1, 4), st.integers(1, 5))

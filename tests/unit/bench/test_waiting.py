@@ -4,7 +4,7 @@ import pytest
 
 from hacrl.bench.peer.result import Spread
 from hacrl.bench.waiting import STEPS, Teams, compared, waiting_tables, with_interval
-from hacrl.training.step import StepRecord
+from hacrl.training.step_record import StepRecord
 
 
 def stretch(step_seconds: float, *phases: tuple[float, float]) -> list[StepRecord]:

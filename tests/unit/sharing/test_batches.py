@@ -9,8 +9,7 @@ import torch
 
 from hacrl.agents.rendering import Rendering
 from hacrl.algorithm import GspoObjective
-from hacrl.sharing.batches import BatchSettings, LearnerBatch, build_batches
-from hacrl.sharing.loss_term import LossTerm
+from hacrl.sharing.batches import BatchSettings, LearnerBatch, LossTerm, build_batches
 from hacrl.sharing.reencode import Learner, Reencoder
 from hacrl.sharing.table import arrange
 from hacrl.types import Prompt, Trajectory
@@ -42,8 +41,8 @@ def batch_for(
     j, b, i = (torch.arange(size, dtype=torch.float64) for size in table.mask.shape)
     advantages = 100 * j[:, None, None] + 10 * b[:, None] + i
     learner = learner or Learner(name, ENCODER)
-    lesson = LossTerm(GspoObjective(), advantages, table.mask, torch.arange(len(agents)) + 1.5, **how)
-    return build_batches(table, Reencoder(learner, PROMPTS), [lesson], settings)
+    term = LossTerm(GspoObjective(), advantages, table.mask, torch.arange(len(agents)) + 1.5, **how)
+    return build_batches(table, Reencoder(learner, PROMPTS), [term], settings)
 
 
 def sources(batch: LearnerBatch) -> str:
@@ -83,7 +82,7 @@ def test_a_peer_with_the_same_tokens_gives_its_log_prob_of_each() -> None:
     assert row.source_logps == ()
 
 
-def test_with_a_number_of_updates_prompts_keep_their_order_whoever_answered_them() -> None:
+def test_with_a_number_of_updates_prompts_keep_their_order_whoever_responded_to_them() -> None:
     step = [t for t in full_step("ab") if t.source == "b" or t.prompt_id in ("p1", "p3")]
     batch = batch_for("b", step, "ab", updates=2)
     prompts = [[(row.prompt_id, row.source) for row in mini_batch] for mini_batch in batch.mini_batches]
@@ -122,7 +121,7 @@ def test_interleaved_peers_take_turns_at_every_place() -> None:
     assert all(sorted(place) == ["b", "c", "d"] for place in zip(*orders, strict=True))
 
 
-def test_agents_may_answer_prompts_of_their_own() -> None:
+def test_agents_may_respond_to_prompts_of_their_own() -> None:
     disjoint = [trajectory("a", "p0"), trajectory("a", "p2"), trajectory("b", "p1"), trajectory("b", "p3")]
     batch = batch_for("a", disjoint, "ab")
     prompts = [[(row.source, row.prompt_id) for row in mini_batch] for mini_batch in batch.mini_batches]
@@ -169,15 +168,17 @@ def test_errors_name_the_argument() -> None:
     tokens = Reencoder(Learner("a", ENCODER), PROMPTS)
     with pytest.raises(ValueError, match=r"learner 'x' is not one of the agents \['a'\]"):
         build_batches(table, Reencoder(Learner("x", ENCODER), PROMPTS), [fine])
-    with pytest.raises(ValueError, match=r"prompts: the table has answers to \['p0'\]"):
+    with pytest.raises(ValueError, match=r"prompts: the table has responses to \['p0'\]"):
         build_batches(table, Reencoder(Learner("a", ENCODER), {}), [fine])
-    with pytest.raises(ValueError, match=r"lesson 1, advantages\[j, b, i\]: expected shape \(1, 1, 1\), got"):
+    with pytest.raises(
+        ValueError, match=r"loss term 1, advantages\[j, b, i\]: expected shape \(1, 1, 1\), got"
+    ):
         build_batches(table, tokens, [fine, replace(fine, advantages=torch.zeros(1, 1))])
     with pytest.raises(ValueError, match=r"coefficients\[j\]: expected shape \(1,\), got \(1, 1\)"):
         build_batches(table, tokens, [replace(fine, coefficients=torch.ones(1, 1))])
-    unscored = arrange(1, [trajectory(reward=None)], ["a"], ["p0"])
-    with pytest.raises(ValueError, match="lesson 0, mask: takes responses that do not exist or have no rew"):
-        build_batches(unscored, tokens, [fine])
+    without_reward = arrange(1, [trajectory(reward=None)], ["a"], ["p0"])
+    with pytest.raises(ValueError, match="loss term 0, mask: takes responses that do not exist or have no"):
+        build_batches(without_reward, tokens, [fine])
     for wrong in ({"length_norm": "x"}, {"peer_order": "x"}, {"mini_batches_per_source": 0}):
         with pytest.raises(ValueError, match=f"{next(iter(wrong))}: expected"):
             BatchSettings(**wrong)  # type: ignore[arg-type]

@@ -15,14 +15,15 @@ from hacrl.algorithm import ImitationObjective
 from hacrl.recipe import parse_recipe
 from hacrl.runtime import AgentLost
 from hacrl.training.async_loop import next_barrier, steps_until_barrier
+from hacrl.training.process import StopRequest
 from hacrl.training.run import Stopped
-from hacrl.training.signals import StopRequest
-from hacrl.training.step import StepRecord, train_step
+from hacrl.training.step import train_step
+from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Team, build_team
 from helpers_async import Threads, asynchronous, timeless
 from helpers_train import Silent, make_agent, metrics, recipe, run, short_answers
 
-ANSWERS = 4 * 4
+RESPONSES = 4 * 4
 """Of an agent in a step."""
 
 
@@ -70,22 +71,22 @@ class Interrupting(Silent):
             self._request.signal = signal.SIGINT
 
 
-def test_a_fast_agent_goes_on_until_its_peer_is_too_late_and_hears_it_later(settings):
-    """Eve answers a step only when ada is a step further: always one step late."""
+def test_a_fast_agent_goes_on_until_its_peer_is_too_late_and_receives_it_later(settings):
+    """Eve responds in a step only when ada is a step further: always one step late."""
     watch = Watch()
     team = make_team(asynchronous(settings | {"method": "naive"}, every=4, max_staleness=1), watch)
     watch.hold("eve", until=lambda step: watch.steps["ada"] >= min(4, step + 1))
     first, second, third, last = steps_until_barrier(team, 1, say=watch.say)
-    assert 1 <= max(watch.leads) <= 2  # it answers one step more and waits until it may learn from it
+    assert 1 <= max(watch.leads) <= 2  # it draws one step more and waits until it may learn from it
     assert [record.staleness for record in (first, second, third)] == [
         {"ada": 0.0, "eve": 0.0},
         {"ada": 1.0, "eve": 0.0},
         {"ada": 1.0, "eve": 0.0},
     ]
-    assert last.staleness == {"ada": 0.5, "eve": 0.0}  # two steps' answers at the meeting
+    assert last.staleness == {"ada": 0.5, "eve": 0.0}  # two steps' responses at the barrier
     assert not any(record.dropped["ada"] for record in (first, second, third, last))
     assert sources(first, "ada") == {"ada"}
-    assert len(rows(last, "ada", "eve")) == 2 * ANSWERS
+    assert len(rows(last, "ada", "eve")) == 2 * RESPONSES
     assert {prompt.id for prompt in second.prompts} == ids(team, 1) | ids(team, 2)
 
     in_time = train_step(make_team(settings | {"method": "naive"}, Watch()), 1)
@@ -106,22 +107,22 @@ def test_without_staleness_every_method_that_can_be_late_is_the_synchronous_one(
     assert weights(free) == weights(waiting)
 
 
-def test_commons_imitates_what_it_hears_late_once_with_as_many_updates(settings):
+def test_commons_imitates_what_it_receives_late_once_with_as_many_updates(settings):
     """Eve is always a step late; ada's gate is open."""
     watch, method = Watch(), {"name": "commons", "passes": 2, "margin": -1.0}
     team = make_team(asynchronous(settings | {"method": method}, every=4, max_staleness=1), watch)
     watch.hold("eve", until=lambda step: watch.steps["ada"] >= min(4, step + 1))
     records = list(steps_until_barrier(team, 1, say=watch.say))
     pools = [imitated(record, "ada") for record in records]
-    heard = [{prompt for source, prompt, _ in pool if source == "eve"} for pool in pools]
-    assert [{n for n in range(1, 5) if ids(team, n) & prompts} for prompts in heard] == [
+    received = [{prompt for source, prompt, _ in pool if source == "eve"} for pool in pools]
+    assert [{n for n in range(1, 5) if ids(team, n) & prompts} for prompts in received] == [
         set(),
         {1},
         {2},
         {3, 4},
     ]
-    turns = [[row.source for row, *_ in part.updates] for part in records[1].batches["ada"].update_groups]
-    assert [turn for turn in turns if turn] == [["ada"] * 2, ["ada"], ["eve"], ["ada"], ["eve"]]
+    order = [[row.source for row, *_ in part.updates] for part in records[1].batches["ada"].update_groups]
+    assert [sources for sources in order if sources] == [["ada"] * 2, ["ada"], ["eve"], ["ada"], ["eve"]]
     everything = sum(pools, Counter())
     assert set(everything.values()) == {2}  # in every pass
     right = [t for record in records for t in record.trajectories if t.reward == 1.0]
@@ -131,29 +132,31 @@ def test_commons_imitates_what_it_hears_late_once_with_as_many_updates(settings)
     assert [len(record.reports["eve"]) for record in records] == [2 + 4] * 4
 
 
-def test_of_three_agents_each_verifies_every_answer_of_its_peers_once(settings):
+def test_of_three_agents_each_verifies_every_response_of_its_peers_once(settings):
     """Eve lies about all its rewards, kim is always a step late."""
     watch = Watch()
     agents = [*settings["agents"], settings["agents"][0] | {"name": "kim"}]
     changed = asynchronous(settings | {"method": "commons", "agents": agents}, every=4, max_staleness=1)
-    changed["exchange"]["inverted"] = ["eve"]
     team = make_team(changed, watch)
+    team.deliver = lambda trajectories, learner, step: [
+        replace(t, reward=1.0 - t.reward) if t.source == "eve" != learner else t for t in trajectories
+    ]
     watch.hold("kim", until=lambda step: watch.steps["ada"] >= min(4, step + 1))
     records = list(steps_until_barrier(team, 1, say=watch.say))
     assert sources(records[0], "ada") == {"ada"}
     assert records[1].staleness["ada"] > 0
-    assert sum(record.rejected["reward_differs"] for record in records) == 4 * 2 * ANSWERS
+    assert sum(record.rejected["reward_differs"] for record in records) == 4 * 2 * RESPONSES
 
 
-def test_answers_that_come_too_late_are_dropped_and_counted(settings):
-    """Ada does not wait, eve begins when ada is at the meeting."""
+def test_responses_that_come_too_late_are_dropped_and_counted(settings):
+    """Ada does not wait, eve begins when ada is at the barrier."""
     watch = Watch()
     team = make_team(asynchronous(settings, every=4, max_staleness=1, wait_seconds=0), watch)
     watch.hold("eve", until=lambda step: watch.steps["ada"] == 4)
     *alone, last = steps_until_barrier(team, 1, say=watch.say)
     assert [sources(record, "ada") for record in alone] == [{"ada"}] * 3
     assert [sources(record, "eve") for record in alone] == [{"ada", "eve"}] * 3
-    assert (last.dropped["ada"], last.dropped["eve"]) == (2 * ANSWERS, 0)
+    assert (last.dropped["ada"], last.dropped["eve"]) == (2 * RESPONSES, 0)
     assert last.staleness == {"ada": 0.5, "eve": 0.0}
     assert {row.prompt_id for row in rows(last, "ada", "eve")} <= ids(team, 3) | ids(team, 4)
 
@@ -181,14 +184,14 @@ def test_the_others_go_on_without_an_agent_that_is_lost_while_it_learns(settings
     assert summary["agents"]["eve"]["retired"] == "agent 'eve' was lost: gone"
     assert (
         summary["agents"]["ada"]["updates"] == (2 + 2) * 3 + 2
-    )  # eve's answers to the third step were heard
+    )  # eve's responses of the third step were received
     assert [line["step"] for line in metrics(tmp_path / "run")] == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("step", "meeting"), [(1, 4), (4, 4), (5, 6), (7, 8), (9, 10), (10, 10)])
-def test_agents_meet_where_they_are_saved_or_evaluated_and_at_the_end(settings, step, meeting):
+@pytest.mark.parametrize(("step", "barrier"), [(1, 4), (4, 4), (5, 6), (7, 8), (9, 10), (10, 10)])
+def test_the_barriers_are_where_agents_are_saved_or_evaluated_and_at_the_end(settings, step, barrier):
     changed = asynchronous(settings, every=4) | {"steps": 10, "evaluation": {"every": 6}}
-    assert next_barrier(parse_recipe(changed), step) == meeting
+    assert next_barrier(parse_recipe(changed), step) == barrier
 
 
 class Watch:
@@ -216,7 +219,7 @@ class Watch:
 
 
 class Held:
-    """An agent that pauses before it answers."""
+    """An agent that pauses before it responds."""
 
     def __init__(self, policy: Any, watch: Watch) -> None:
         self._policy = policy
@@ -242,7 +245,7 @@ def rows(record: StepRecord, learner: str, source: str) -> list[Any]:
 
 
 def imitated(record: StepRecord, learner: str) -> Counter[tuple[str, str, int]]:
-    """How often the learner imitates each answer in the step: source, prompt, number."""
+    """How often the learner imitates each response in the step: source, prompt, number."""
     return Counter(
         (row.source, row.prompt_id, row.sample)
         for group in record.batches[learner].update_groups

@@ -51,3 +51,19 @@ def test_numbers_of_a_pair(finished):
     assert sum(shares) == pytest.approx(1.0)
     strong, weak = last["agent/ada/capability"], last["agent/eve/capability"]
     assert last["cross/ada->eve/omega"] == pytest.approx(min(10.0, max(0.1, strong / max(weak, 1e-8))))
+
+
+def test_a_method_without_a_window_has_no_shares_inside_it(finished, tmp_path):
+    agents, *_ = finished
+    run(recipe(agents, steps=1, method="naive"), tmp_path / "run")
+    last = metrics(tmp_path / "run")[-1]
+    assert last["cross/ada->eve/rows"] == 16
+    assert "cross/ada->eve/ratio/mean" in last
+    assert not {f"cross/ada->eve/{side}" for side in ("inside", "below", "above")} & last.keys()
+
+
+@pytest.mark.parametrize(("method", "shown"), [("hacpo", True), ("naive", True), ("commons", False)])
+def test_only_a_baseline_of_the_methods_own_has_a_bias(finished, tmp_path, method, shown):
+    agents, *_ = finished
+    run(recipe(agents, steps=1, method=method), tmp_path / "run")
+    assert ("agent/ada/baseline_bias" in metrics(tmp_path / "run")[-1]) == shown

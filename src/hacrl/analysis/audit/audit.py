@@ -154,9 +154,9 @@ def _measured(checkpoints: Sequence[CheckpointAudit], symptoms: Mapping[str, Sym
             symptoms,
             f"step {last.step}, {pair.source} -> {pair.learner}",
             {
-                "zero_gradient": pair.worth.dead,
-                "ess_ratio": pair.worth.ess_ratio,
-                "weight/largest": pair.worth.largest,
+                "zero_gradient": pair.statistics.zero_gradient,
+                "ess_ratio": pair.statistics.ess_ratio,
+                "weight/largest": pair.statistics.largest,
                 "noise": _ratio(pair.noise, pair.own_noise),
                 "cosine": pair.cosine,
                 "cosine_wrong": pair.cosine_wrong,

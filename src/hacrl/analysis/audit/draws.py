@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from hacrl.sharing import RewardTable, arrange
-from hacrl.training.step import StepRecord, answers, batch_means, learner_batch
+from hacrl.training.step import Delivery, batch_means, learner_batch, receive, verified_responses
+from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Member, Team
 from hacrl.types import Prompt, Trajectory
 
@@ -35,13 +36,13 @@ class Draws:
 
 def draw(team: Team, prompts: Sequence[Prompt], step: int, samples: int, groups: int, begin: Next) -> Draws:
     """Let everybody answer; `team` must have another seed than the run it comes from."""
-    drawn: dict[str, list[Trajectory]] = {}
+    drawn: dict[str, Sequence[Trajectory]] = {}
     record = StepRecord(step)
     record.fingerprints = {member.name: member.policy.fingerprint() for member in team.active}
     for member in team.active:
         begin(f"{member.name} answers {len(prompts)} prompts")
         asked = replace(member, samples=samples + groups * member.samples)
-        drawn[member.name] = answers(team, asked, prompts, record)
+        drawn[member.name] = verified_responses(team, asked, prompts, record)
     truth, variance = _truth(team, prompts, drawn, samples)
     begin("building batches")
     steps = [_step(team, prompts, step, _group(team.active, drawn, samples, g)) for g in range(groups)]
@@ -56,7 +57,7 @@ def draw(team: Team, prompts: Sequence[Prompt], step: int, samples: int, groups:
 
 
 def _truth(
-    team: Team, prompts: Sequence[Prompt], drawn: dict[str, list[Trajectory]], samples: int
+    team: Team, prompts: Sequence[Prompt], drawn: Mapping[str, Sequence[Trajectory]], samples: int
 ) -> tuple[Tensor, Tensor]:
     """Mean reward [k, b] of the first answers, and the variance of that mean; 0 for a retired agent."""
     place = {prompt.id: b for b, prompt in enumerate(prompts)}
@@ -72,7 +73,7 @@ def _truth(
 
 
 def _group(
-    members: Sequence[Member], drawn: dict[str, list[Trajectory]], samples: int, number: int
+    members: Sequence[Member], drawn: Mapping[str, Sequence[Trajectory]], samples: int, number: int
 ) -> list[Trajectory]:
     """The answers of one group, numbered from 0."""
     chosen = []
@@ -97,8 +98,10 @@ def _with_batches(team: Team, prompts: Sequence[Prompt], record: StepRecord) -> 
     """The record with what every learner would do: only answers to prompts that the method assigns."""
     asked = team.method.assign(prompts, [member.name for member in team.active])
     ids = {name: {prompt.id for prompt in own} for name, own in asked.items()}
-    told = tuple(t for t in record.trajectories if t.prompt_id in ids[t.source])
-    assigned = replace(record, trajectories=told)
+    delivered = tuple(t for t in record.trajectories if t.prompt_id in ids[t.source])
+    assigned = replace(record, trajectories=delivered)
+    sent = Delivery(record.step, prompts, delivered, record.omega)
     for member in team.active:
-        assigned.batches[member.name] = learner_batch(team, member, prompts, assigned)
+        received = receive(team, member, sent, assigned)
+        assigned.batches[member.name] = learner_batch(team, member, received, assigned)
     return assigned

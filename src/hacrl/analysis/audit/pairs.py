@@ -11,13 +11,18 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-from hacrl.algorithm.diagnostics import SampleStatistics, worth
+from hacrl.algorithm.diagnostics import SampleStatistics, sample_statistics
 from hacrl.analysis.audit.draws import Draws
 from hacrl.sharing import LearnerBatch
-from hacrl.training.alignment import Part, cosines, gradients_by_part, numbered_updates
 from hacrl.training.step_metrics import weight_bound
 from hacrl.training.team import Member, Team
-from hacrl.training.update_log import gradient_coefficients
+from hacrl.training.updates import (
+    Part,
+    cosines,
+    gradient_coefficients,
+    gradients_by_part,
+    numbered_updates,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class PairAudit:
     learner: str
     omega: float
     """omega[source, learner]."""
-    worth: SampleStatistics
+    statistics: SampleStatistics
     bound: float
     """The largest |w * A| that is possible; infinity where nothing bounds it."""
     noise: float
@@ -62,7 +67,7 @@ def audit_pairs(team: Team, member: Member, draws: Draws) -> list[PairAudit]:
             source=source,
             learner=learner,
             omega=fmean(float(step.omega[place, k]) for step in draws.steps),
-            worth=_worth(member, source, batches),
+            statistics=_statistics(member, source, batches),
             bound=max(weight_bound(team, source, learner, batch, rewards) for batch in batches),
             noise=spread[source].noise(),
             own_noise=spread[learner].noise(),
@@ -101,15 +106,16 @@ class Spread:
         return math.sqrt(max(0.0, variance) / signal) if signal > 0 else math.inf
 
 
-def _worth(member: Member, source: str, batches: Sequence[LearnerBatch]) -> SampleStatistics:
+def _statistics(member: Member, source: str, batches: Sequence[LearnerBatch]) -> SampleStatistics:
     """Of the source's rows in all batches, at the weights before the first update."""
-    pulled: list[float] = []
+    coefficients: list[float] = []
     advantages: list[float] = []
     for batch in batches:
         for number, objective, mini_batch in numbered_updates(batch):
             rows = [row for row in mini_batch if row.source == source]
             if rows:
                 scores = member.policy.score([(row.prompt_ids, row.response_ids) for row in rows])
-                pulled += gradient_coefficients(rows, [fmean(logps) for logps in scores], objective, number)
+                means = [fmean(logps) for logps in scores]
+                coefficients += gradient_coefficients(rows, means, objective, number)
                 advantages += [row.advantage for row in rows]
-    return worth(torch.tensor(pulled), torch.tensor(advantages))
+    return sample_statistics(torch.tensor(coefficients), torch.tensor(advantages))

@@ -82,16 +82,16 @@ def _worth(audit: Audit) -> Table:
     )
     for checkpoint in audit.checkpoints:
         for pair in checkpoint.pairs:
-            worth = pair.worth
+            found = pair.statistics
             table.add_row(
                 str(checkpoint.step),
                 f"{pair.source} -> {pair.learner}",
                 f"{pair.omega:.2f}",
-                f"{worth.rows:,}",
-                f"{worth.flat:.0%}",
-                f"{worth.outside:.0%}",
-                f"{worth.effective_sample_size:,.0f}",
-                *(f"{v:.2f}" for v in (worth.ess_ratio, worth.weight_variance, worth.largest, pair.bound)),
+                f"{found.rows:,}",
+                f"{found.flat:.0%}",
+                f"{found.outside:.0%}",
+                f"{found.effective_sample_size:,.0f}",
+                *(f"{v:.2f}" for v in (found.ess_ratio, found.weight_variance, found.largest, pair.bound)),
             )
     return table
 

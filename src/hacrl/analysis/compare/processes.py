@@ -13,7 +13,7 @@ from hacrl.analysis.compare.progress import Progress
 from hacrl.analysis.compare.steps import StepCounter
 from hacrl.analysis.compare.workers import Worker
 from hacrl.runs.files import make_directory
-from hacrl.training.signals import stop_requests
+from hacrl.training.process import stop_requests
 
 POLL_SECONDS = 0.2
 LOG_LINES_SHOWN = 5

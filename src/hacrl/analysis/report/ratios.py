@@ -1,4 +1,4 @@
-"""Ratios and pulls of a whole run, from its lessons: histograms per pair, and whose answers moved whom."""
+"""Ratios and gradient coefficients from a run's update log: histograms per pair, and who moved whom."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Pair = tuple[str, str]
 
 @dataclass
 class StepCounts:
-    """One step's lessons, added up."""
+    """One step's updates, added up."""
 
     ratios: dict[Pair, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     """Peers' responses by bin of their ratio."""
-    pull: dict[Pair, float] = field(default_factory=lambda: defaultdict(float))
+    weight: dict[Pair, float] = field(default_factory=lambda: defaultdict(float))
     """Sum of the pulls' sizes, each as a share of its update."""
     lowers: list[float] = field(default_factory=list)
     """Lower ends of the window at the updates that saw peers' responses."""
 
 
 def ratio_data(run: Path) -> dict[str, Any] | None:
-    """Histograms and shares of the pull for the report; None when the run kept no lessons."""
+    """Histograms and shares of the gradient for the report; None when the run kept no updates."""
     steps = {step: _counts_of(path) for step, path in update_files(run).items()}
     if not steps:
         return None
@@ -58,19 +58,19 @@ def ratio_data(run: Path) -> dict[str, Any] | None:
             ]
             for pair in pairs
         },
-        "pull": {
+        "weight": {
             "steps": shown,
             "shares": {
-                "->".join(pair): [rounded(_share(steps[step].pull, pair)) for step in shown]
-                for pair in sorted({pair for counts in steps.values() for pair in counts.pull})
+                "->".join(pair): [rounded(_share(steps[step].weight, pair)) for step in shown]
+                for pair in sorted({pair for counts in steps.values() for pair in counts.weight})
             },
         },
     }
 
 
 def update_files(run: Path) -> dict[int, Path]:
-    """The files of a run's lessons by step."""
-    paths = sorted(RunDirectory(run).lessons.glob("step_*.jsonl"))
+    """The files of a run's update log by step."""
+    paths = sorted(RunDirectory(run).updates.glob("step_*.jsonl"))
     return {int(path.stem.removeprefix("step_")): path for path in paths}
 
 
@@ -92,26 +92,26 @@ def _counts_of(path: Path) -> StepCounts:
 def _count(path: Path, written: int) -> StepCounts:
     """Add up a file; one that was not written again since is not read again."""
     counts = StepCounts()
-    for lesson in read_updates(path):
-        if "prompts" not in lesson:
-            _add(counts, lesson)
+    for update in read_updates(path):
+        if "prompts" not in update:
+            _add(counts, update)
     return counts
 
 
-def _add(counts: StepCounts, lesson: Mapping[str, Any]) -> None:
-    learner, sources = lesson["learner"], lesson["source"]
-    if lesson["window"] and any(source != learner for source in sources):
-        counts.lowers.append(lesson["window"][0])
-    for source, ratio, pull in zip(sources, lesson["ratio"], lesson["pull"], strict=True):
-        counts.pull[source, learner] += abs(pull) / len(sources)
+def _add(counts: StepCounts, update: Mapping[str, Any]) -> None:
+    learner, sources = update["learner"], update["source"]
+    if update["window"] and any(source != learner for source in sources):
+        counts.lowers.append(update["window"][0])
+    for source, ratio, coefficient in zip(sources, update["ratio"], update["coefficient"], strict=True):
+        counts.weight[source, learner] += abs(coefficient) / len(sources)
         if source != learner and ratio is not None:
             counts.ratios[source, learner][min(LARGEST, int(ratio * FINE + 1e-9))] += 1
 
 
-def _share(pull: Mapping[Pair, float], pair: Pair) -> float | None:
+def _share(weight: Mapping[Pair, float], pair: Pair) -> float | None:
     """A source's share of everything that pulled the learner in a step."""
-    total = sum(value for (_, learner), value in pull.items() if learner == pair[1])
-    return pull.get(pair, 0.0) / total if total else None
+    total = sum(value for (_, learner), value in weight.items() if learner == pair[1])
+    return weight.get(pair, 0.0) / total if total else None
 
 
 def _bins(steps: Sequence[StepCounts]) -> tuple[int, int, int]:

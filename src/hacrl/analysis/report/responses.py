@@ -84,23 +84,23 @@ def _fitting(steps: Sequence[Groups], learners: int) -> int:
 
 
 def _size(found: Trajectory, learners: int) -> int:
-    """About how many bytes a response takes: its text, two small numbers a token, a lesson a learner."""
+    """About how many bytes a response takes: its text, two small numbers a token, an update a learner."""
     characters = min(LONGEST, len(found.text))
     return 110 + characters + 6 * min(len(found.token_ids), LONGEST) + 45 * learners
 
 
 def _packed(run: RunFiles, by_step: Mapping[int, Groups], number: int, steps_in_all: int) -> dict[str, Any]:
     tokenizers = load_tokenizers(run.path, run.agents)
-    lessons_of = update_files(run.path)
+    updates_of = update_files(run.path)
     prompts: dict[str, Any] = {}
     rows = []
     for step, groups in by_step.items():
         chosen = list(groups)[:number]
         prompts |= dict.fromkeys(chosen)
-        lessons = _lessons(lessons_of.get(step), run.agents, prompts, set(chosen))
+        updates = _updates(updates_of.get(step), run.agents, prompts, set(chosen))
         for trajectory in (trajectory for prompt in chosen for trajectory in groups[prompt]):
             key = trajectory.source, trajectory.prompt_id, trajectory.sample
-            rows.append({**_row(trajectory, run.agents, tokenizers), "lessons": lessons.get(key, [])})
+            rows.append({**_row(trajectory, run.agents, tokenizers), "updates": updates.get(key, [])})
     return {
         "rows": rows,
         "prompts": prompts,
@@ -146,24 +146,24 @@ def _tokens_within(lengths: Sequence[int] | None, tokens: int) -> int:
     return tokens
 
 
-def _lessons(
+def _updates(
     path: Path | None, agents: Sequence[str], prompts: dict[str, Any], chosen: set[str]
 ) -> dict[Key, list[list[Any]]]:
     """What every learner did with the responses to the chosen prompts; fills in the prompts' texts."""
-    lessons: dict[Key, list[list[Any]]] = defaultdict(list)
-    for lesson in read_updates(path) if path else ():
-        if "prompts" in lesson:
-            prompts |= {name: text for name, text in lesson["prompts"].items() if name in chosen}
+    updates: dict[Key, list[list[Any]]] = defaultdict(list)
+    for update in read_updates(path) if path else ():
+        if "prompts" in update:
+            prompts |= {name: text for name, text in update["prompts"].items() if name in chosen}
             continue
-        learner = agents.index(lesson["learner"])
-        columns = [lesson[name] for name in _COLUMNS]
+        learner = agents.index(update["learner"])
+        columns = [update[name] for name in _COLUMNS]
         for source, prompt, sample, place, *numbers in zip(*columns, strict=True):
             if prompt in chosen:
                 values = [None if value is None else float(f"{value:.4g}") for value in numbers]
-                lessons[source, prompt, sample].append(
-                    [learner, lesson["update"], PLACES.index(place), *values]
+                updates[source, prompt, sample].append(
+                    [learner, update["update"], PLACES.index(place), *values]
                 )
-    return lessons
+    return updates
 
 
-_COLUMNS = ("source", "prompt_id", "sample", "place", "advantage", "omega", "ratio", "pull")
+_COLUMNS = ("source", "prompt_id", "sample", "place", "advantage", "omega", "ratio", "coefficient")

@@ -44,8 +44,8 @@ def test_every_checkpoint_and_every_pair_is_measured(finished, found):
         assert {(pair.source, pair.learner) for pair in checkpoint.pairs} == {("ada", "eve"), ("eve", "ada")}
         assert {baseline.learner for baseline in checkpoint.baselines} == {"ada", "eve"}
         for pair in checkpoint.pairs:
-            assert pair.worth.rows == 12 * 4 * found.groups == 12 * 4 * 3  # prompts x samples x groups
-            assert pair.worth.largest <= pair.bound + 1e-4
+            assert pair.statistics.rows == 12 * 4 * found.groups == 12 * 4 * 3  # prompts x samples x groups
+            assert pair.statistics.largest <= pair.bound + 1e-4
             assert -1.0 <= pair.cosine <= 1.0
     written = json.loads((finished / "audit.json").read_text())
     assert written["checkpoints"][1]["pairs"][0]["cosine"] == found.checkpoints[1].pairs[0].cosine
@@ -90,7 +90,7 @@ def test_the_cosine_is_also_measured_live(finished):
     assert len(steps) == 2
     for line in steps:
         assert -1.0 <= line["cross/ada->eve/cosine"] <= 1.0
-        assert 0.0 <= line["cross/ada->eve/dead"] <= 1.0
+        assert 0.0 <= line["cross/ada->eve/zero_gradient"] <= 1.0
         assert line["cross/ada->eve/weight/largest"] <= line["cross/ada->eve/weight/bound"] + 1e-4
         assert abs(line["agent/eve/baseline_bias"]) < 1.0
 
@@ -134,7 +134,7 @@ def bad_checkpoint():
     off = EstimatorError(bias=-0.2, bias_error=0.01, systematic=0.3, rmse=0.3)
     good = EstimatorError(bias=0.0, bias_error=0.01, systematic=0.0, rmse=0.1)
     unsure = EstimatorError(bias=-0.2, bias_error=0.15, systematic=0.0, rmse=0.1)
-    worth = SampleStatistics(100, 0.5, 0.45, 1.0, 2.0, 20.0)
+    statistics = SampleStatistics(100, 0.5, 0.45, 1.0, 2.0, 20.0)
     return CheckpointAudit(
         step=9,
         baselines=[
@@ -142,7 +142,7 @@ def bad_checkpoint():
             BaselineAudit("ada", "sort", 4, 0.5, off, good, good),
             BaselineAudit("eve", "all", 8, 0.5, unsure, good, good),
         ],
-        pairs=[PairAudit("ada", "eve", 10.0, worth, 40.0, 4.0, 1.0, -0.3, 0.2, -0.5)],
+        pairs=[PairAudit("ada", "eve", 10.0, statistics, 40.0, 4.0, 1.0, -0.3, 0.2, -0.5)],
     )
 
 
@@ -153,7 +153,7 @@ def test_each_threshold_warns_with_what_to_change():
         ("ada, all prompts: the baseline's error for one prompt is 3.00 times", "gspo"),
         ("ada, sort prompts: the baseline is off by 0.200", "One omega"),
         ("ada -> eve: 95% of the source's responses have no gradient", "method.delta"),
-        ("ada -> eve: the live responses are worth only 20%", "method.alpha"),
+        ("ada -> eve: the responses with a gradient count only as 20%", "method.alpha"),
         ("ada -> eve: one response counts 20.0 times", "capability.clamp"),
         ("ada -> eve: the source's gradient is 4.0 times as noisy", "samples_per_prompt"),
         ("ada -> eve: the source's gradient points against the own one (cosine -0.30)", "exchange.topology"),

@@ -9,7 +9,7 @@ import torch
 from hacrl.analysis.audit.baseline import audit_baselines
 from hacrl.analysis.audit.draws import Draws
 from hacrl.sharing import RewardTable
-from hacrl.training.step import StepRecord
+from hacrl.training.step_record import StepRecord
 from hacrl.types import Prompt
 
 SAMPLES, GROUPS, PROMPTS = 8, 40, 60

@@ -26,7 +26,7 @@ def test_an_unfinished_run_is_shown_as_far_as_it_is(copy: Path) -> None:
 def test_a_run_before_its_first_step(copy: Path) -> None:
     for name in ("metrics.jsonl", "summary.json"):
         (copy / name).unlink()
-    for path in [*(copy / "trajectories").iterdir(), *(copy / "lessons").iterdir()]:
+    for path in [*(copy / "trajectories").iterdir(), *(copy / "updates").iterdir()]:
         path.unlink()
     run = report_data([copy])["runs"][0]
     assert (run["step"], run["series"], run["ratios"], run["responses"]) == (0, {}, None, None)

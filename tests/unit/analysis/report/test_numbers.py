@@ -72,7 +72,7 @@ def test_results_are_the_summary(shown: dict[str, Any], finished: Path, which: s
     assert shown["seconds"] == json.loads((finished / "summary.json").read_text())["seconds"]
 
 
-def test_histograms_count_the_lessons(shown: dict[str, Any], finished: Path) -> None:
+def test_histograms_count_the_updates(shown: dict[str, Any], finished: Path) -> None:
     ratios = shown["ratios"]
     first, width = ratios["first"], ratios["width"]
     for pair, periods in ratios["counts"].items():
@@ -80,9 +80,9 @@ def test_histograms_count_the_lessons(shown: dict[str, Any], finished: Path) -> 
         for (begin, end), counts in zip(ratios["periods"], periods, strict=True):
             expected: Counter[int] = Counter()
             for step in range(begin, end + 1):
-                for lesson in lines(finished / "lessons" / f"step_{step:06d}.jsonl")[1:]:
-                    if lesson["learner"] == learner:
-                        for drawn_by, ratio in zip(lesson["source"], lesson["ratio"], strict=True):
+                for update in lines(finished / "updates" / f"step_{step:06d}.jsonl")[1:]:
+                    if update["learner"] == learner:
+                        for drawn_by, ratio in zip(update["source"], update["ratio"], strict=True):
                             if drawn_by == source and ratio is not None:
                                 place = int((ratio + 1e-9 - first) // width)
                                 expected[min(len(counts) - 1, max(0, place))] += 1
@@ -91,15 +91,15 @@ def test_histograms_count_the_lessons(shown: dict[str, Any], finished: Path) -> 
 
 
 def test_effective_weights_are_shares_of_the_pull(shown: dict[str, Any], finished: Path) -> None:
-    pull = shown["ratios"]["pull"]
-    for place, step in enumerate(pull["steps"]):
+    weight = shown["ratios"]["weight"]
+    for place, step in enumerate(weight["steps"]):
         total: dict[str, float] = defaultdict(float)
         by_pair: dict[str, float] = defaultdict(float)
-        for lesson in lines(finished / "lessons" / f"step_{step:06d}.jsonl")[1:]:
-            for source, value in zip(lesson["source"], lesson["pull"], strict=True):
-                total[lesson["learner"]] += abs(value) / len(lesson["pull"])
-                by_pair[f"{source}->{lesson['learner']}"] += abs(value) / len(lesson["pull"])
-        for pair, column in pull["shares"].items():
+        for update in lines(finished / "updates" / f"step_{step:06d}.jsonl")[1:]:
+            for source, value in zip(update["source"], update["coefficient"], strict=True):
+                total[update["learner"]] += abs(value) / len(update["coefficient"])
+                by_pair[f"{source}->{update['learner']}"] += abs(value) / len(update["coefficient"])
+        for pair, column in weight["shares"].items():
             learner = pair.split("->")[1]
             expected = by_pair[pair] / total[learner] if total[learner] else None
             assert column[place] == (None if expected is None else pytest.approx(expected, rel=1e-5))
@@ -121,26 +121,26 @@ def test_responses_are_the_trajectories(shown: dict[str, Any], finished: Path) -
         assert [logp / -100 for logp in row["logps"]] == pytest.approx(line["token_logps"], abs=0.0051)
         assert row["mean"] == pytest.approx(sum(line["token_logps"]) / len(line["token_logps"]), abs=1e-4)
         assert data["prompts"][row["prompt"]]["text"]
-        assert {lesson[0] for lesson in row["lessons"]} == {0, 1, 2}  # everybody heard everybody
+        assert {update[0] for update in row["updates"]} == {0, 1, 2}  # everybody heard everybody
     assert not kept
 
 
-def test_lessons_of_responses_are_those_kept(shown: dict[str, Any], finished: Path) -> None:
+def test_updates_of_responses_are_those_kept(shown: dict[str, Any], finished: Path) -> None:
     kept = {}
     for step in range(1, 7):
-        for line in lines(finished / "lessons" / f"step_{step:06d}.jsonl")[1:]:
+        for line in lines(finished / "updates" / f"step_{step:06d}.jsonl")[1:]:
             for i, (source, prompt, sample) in enumerate(
                 zip(line["source"], line["prompt_id"], line["sample"], strict=True)
             ):
                 kept[step, line["learner"], source, prompt, sample] = line, i
     for row in shown["responses"]["rows"]:
-        for learner, update, place, *numbers in row["lessons"]:
+        for learner, update, place, *numbers in row["updates"]:
             line, i = kept.pop(
                 (row["step"], NAMES[learner], NAMES[row["agent"]], row["prompt"], row["sample"])
             )
             assert update == line["update"]
             assert [None, "inside", "below", "above"][place] == line["place"][i]
-            for number, column in zip(numbers, ("advantage", "omega", "ratio", "pull"), strict=True):
+            for number, column in zip(numbers, ("advantage", "omega", "ratio", "coefficient"), strict=True):
                 value = line[column][i]
                 assert number == (None if value is None else pytest.approx(value, rel=1e-3, abs=1e-9))
     assert not kept

@@ -78,11 +78,11 @@ def test_long_responses_fit_the_budget(copy: Path, characters: int, monkeypatch:
     assert "pieces" not in row  # these tokens do not spell the text
 
 
-def test_runs_without_lessons_still_show_responses(copy: Path) -> None:
-    for path in (copy / "lessons").iterdir():
+def test_runs_without_updates_still_show_responses(copy: Path) -> None:
+    for path in (copy / "updates").iterdir():
         path.unlink()
     data = shown(copy)
-    assert all(row["lessons"] == [] for row in data["rows"])
+    assert all(row["updates"] == [] for row in data["rows"])
     assert len(data["rows"]) == data["in_all_of_steps"]
 
 

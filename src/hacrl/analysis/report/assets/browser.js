@@ -1,15 +1,15 @@
 // The browser of responses: filters, shaded texts, and what every learner did with each of them.
 
 const PAGE = 12;
-// A lesson is [learner, update, place, advantage, omega, ratio, pull].
-const [PLACE, ADVANTAGE, OMEGA, RATIO, PULL] = [2, 3, 4, 5, 6];
+// An update is [learner, number, place, advantage, omega, ratio, coefficient].
+const [PLACE, ADVANTAGE, OMEGA, RATIO, COEFFICIENT] = [2, 3, 4, 5, 6];
 const PLACES = [null, "inside", "below", "above"];
 
-function fate(lesson, own) {
-  if (lesson[ADVANTAGE] === 0) return "advantage 0";
-  if (PLACES[lesson[PLACE]] === "below") return "below the window";
-  if (PLACES[lesson[PLACE]] === "above") return "above the window";
-  if (lesson[PULL] === 0) return own ? "clipped" : "cut off";
+function fate(update, own) {
+  if (update[ADVANTAGE] === 0) return "advantage 0";
+  if (PLACES[update[PLACE]] === "below") return "below the window";
+  if (PLACES[update[PLACE]] === "above") return "above the window";
+  if (update[COEFFICIENT] === 0) return own ? "clipped" : "cut off";
   return "used";
 }
 
@@ -49,13 +49,13 @@ function browserSection(run, index) {
 function filtered(run, value) {
   const learner = run.agents.indexOf(value("learner"));
   return run.responses.rows.filter((row) => {
-    const lessons = row.lessons.filter((lesson) => learner < 0 || lesson[0] === learner);
+    const updates = row.updates.filter((update) => learner < 0 || update[0] === learner);
     return (!value("step") || String(row.step) === value("step"))
       && (!value("prompt") || row.prompt === value("prompt"))
       && (!value("agent") || run.agents[row.agent] === value("agent"))
       && (!value("answer") || correctness(row) === value("answer"))
-      && (learner < 0 || lessons.length > 0)
-      && (!value("fate") || lessons.some((lesson) => fate(lesson, lesson[0] === row.agent) === value("fate")))
+      && (learner < 0 || updates.length > 0)
+      && (!value("fate") || updates.some((update) => fate(update, update[0] === row.agent) === value("fate")))
       && (!value("text") || row.text.includes(value("text")));
   });
 }
@@ -88,7 +88,7 @@ function response(run, row) {
     el("p", { class: "responsehead" }, agentName(run, run.agents[row.agent]), el("span", { class: `badge ${verdict}` }, { right: "✓ right", wrong: "✗ wrong", unscored: "? unscored" }[verdict]),
       el("span", { class: "sub" }, `reward ${short(row.reward)} · ${row.tokens} tokens · mean log-prob ${signed(row.mean)}${row.unfinished ? " · cut at the limit" : ""}`)),
     responseText(row),
-    row.lessons.length ? lessonTable(run, row) : note("No learner trained on it."));
+    row.updates.length ? updateTable(run, row) : note("No learner trained on it."));
 }
 
 function shaded(text, centinats, title) {
@@ -114,14 +114,14 @@ function responseText(row) {
   return el("pre", { class: "text" }, tokens, row.characters ? el("span", { class: "sub" }, ` … cut here, ${whole(row.characters)} characters in all`) : null);
 }
 
-function lessonTable(run, row) {
-  if (row.lessons.every((lesson) => lesson[ADVANTAGE] === 0)) return note("Advantage 0 for every learner: it taught nobody anything.");
-  const rows = row.lessons.map((lesson) => {
-    const own = lesson[0] === row.agent;
-    const what = fate(lesson, own);
-    const weight = lesson[ADVANTAGE] ? lesson[PULL] / lesson[ADVANTAGE] : null;
-    return [agentName(run, run.agents[lesson[0]]), el("span", { class: what === "used" ? "fate used" : "fate" }, what),
-      signed(lesson[ADVANTAGE]), short(lesson[OMEGA]), short(lesson[RATIO]), short(weight), String(lesson[1] + 1)];
+function updateTable(run, row) {
+  if (row.updates.every((update) => update[ADVANTAGE] === 0)) return note("Advantage 0 for every learner: it taught nobody anything.");
+  const rows = row.updates.map((update) => {
+    const own = update[0] === row.agent;
+    const what = fate(update, own);
+    const weight = update[ADVANTAGE] ? update[COEFFICIENT] / update[ADVANTAGE] : null;
+    return [agentName(run, run.agents[update[0]]), el("span", { class: what === "used" ? "fate used" : "fate" }, what),
+      signed(update[ADVANTAGE]), short(update[OMEGA]), short(update[RATIO]), short(weight), String(update[1] + 1)];
   });
   return table(["learner", "what it did", "advantage", "omega", "ratio", "weight", "update"], rows, { numeric: 2 });
 }

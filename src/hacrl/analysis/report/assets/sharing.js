@@ -12,9 +12,9 @@ const MATRIX = {
     name: "accepted share", text: "Share of the source's answers whose ratio lies inside the learner's window at the update that sees them. Only these give a gradient.",
     steps: (run) => run.steps, column: (run, source, learner) => (hasWindow(run) ? pairColumn(run, source, learner, "inside") : null), format: percent, low: 0, high: 1,
   },
-  pull: {
+  weight: {
     name: "effective weight", text: "Share of the learner's gradient signal (the sum of |weight × advantage|) that comes from the source's answers; each row adds up to 100%.",
-    steps: (run) => run.ratios?.pull.steps ?? [], column: (run, source, learner) => run.ratios?.pull.shares[`${source}->${learner}`], format: percent, low: 0, high: 1,
+    steps: (run) => run.ratios?.weight.steps ?? [], column: (run, source, learner) => run.ratios?.weight.shares[`${source}->${learner}`], format: percent, low: 0, high: 1,
   },
   ess: {
     name: "effective sample size", text: "How many equally weighted answers the source's answers are worth to the learner in one step.",
@@ -103,7 +103,7 @@ function windowSection(run, index) {
 
 function windowNote(run) {
   const bounds = run.ratios?.window;
-  if (!run.ratios) return note("This run kept no lessons (logging.trajectories is off, or an older version wrote it): there are no histograms.");
+  if (!run.ratios) return note("This run kept no update log (logging.trajectories is off, or an older version wrote it): there are no histograms.");
   if (!bounds) return note("The method has no window for peers' answers.");
   return note(`A peer's answer teaches while its ratio is inside the window. Its lower end rises with every update of a step: here from ${short(bounds[0])} (light band) to ${short(bounds[1])} (dark band). Answers with advantage 0 are not counted.`);
 }

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from hacrl.training.cpu import cpu_seconds
+from hacrl.training.process import cpu_seconds
 
 BUSY = "import time\nwhile time.process_time() < 0.5: pass\nprint('done', flush=True)\ninput()"
 

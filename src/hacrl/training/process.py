@@ -1,0 +1,68 @@
+"""The process a run lives in: requests to stop it, and the CPU time it has used."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from hacrl.rewards.processes import descendants
+
+
+@dataclass
+class StopRequest:
+    """Which signal asked the run to stop, if any."""
+
+    signal: int | None = None
+
+
+@contextmanager
+def stop_requests() -> Iterator[StopRequest]:
+    """Turn the first SIGINT or SIGTERM into a request; a second one ends the process immediately."""
+    request = StopRequest()
+    if threading.current_thread() is not threading.main_thread():
+        yield request  # only the main thread may handle signals
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if request.signal is not None:
+            os._exit(128 + number)
+        request.signal = number
+        print("\nFinishing this step, then saving. Once more to leave at once.", file=sys.stderr)
+
+    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield request
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def cpu_seconds() -> float:
+    """CPU time used so far by this process and all below it, those that have ended included.
+
+    Unlike the time on the clock, it does not depend on how many runs share the machine.
+    """
+    ended = os.times()
+    return time.process_time() + ended.children_user + ended.children_system + _living()
+
+
+def _living() -> float:
+    """Of the processes below this one, and of the ended ones that they have collected."""
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:  # the usual case, found without looking through all processes
+        return 0.0
+    ticks = 0
+    for pid in descendants(os.getpid()):
+        with suppress(OSError):  # it ended meanwhile
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            ticks += sum(int(field) for field in fields[11:15])  # utime, stime, cutime, cstime
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,114 @@
+"""What happened in one step, and how the records of agents that worked apart become one."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from hacrl.agents.updater import UpdateReport
+from hacrl.runtime import Traffic
+from hacrl.sharing import LearnerBatch
+from hacrl.types import EngineCheck, Prompt, Trajectory
+
+
+def _same(whole: int, part: int) -> int:
+    if whole != part:
+        raise ValueError(f"records of steps {whole} and {part} cannot be merged")
+    return whole
+
+
+def _concatenate(whole: tuple[Any, ...], part: tuple[Any, ...]) -> tuple[Any, ...]:
+    return whole + part
+
+
+def _distinct(whole: tuple[Prompt, ...], part: tuple[Prompt, ...]) -> tuple[Prompt, ...]:
+    return tuple({prompt.id: prompt for prompt in (*whole, *part)}.values())
+
+
+def _by_agent(whole: dict[Any, Any], part: Mapping[Any, Any]) -> dict[Any, Any]:
+    whole.update(part)
+    return whole
+
+
+def _add(whole: dict[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
+    for key, value in part.items():
+        whole[key] += value
+    return whole
+
+
+def _left_to_the_loop(whole: Any, part: Any) -> Any:
+    return whole
+
+
+# How a field of several agents' records is merged; every field names one of these.
+SAME = {"merge": _same}
+CONCATENATE = {"merge": _concatenate}
+DISTINCT = {"merge": _distinct}
+BY_AGENT = {"merge": _by_agent}
+ADD = {"merge": _add}
+LEFT_TO_THE_LOOP = {"merge": _left_to_the_loop}
+"""Not known to any single agent: the loop fills it in."""
+
+
+@dataclass
+class StepRecord:
+    """What happened in one step, for metrics, warnings and the screen."""
+
+    step: int = field(metadata=SAME)
+    trajectories: tuple[Trajectory, ...] = field(default=(), metadata=CONCATENATE)
+    omega: Tensor = field(default_factory=lambda: torch.ones(0, 0), metadata=LEFT_TO_THE_LOOP)
+    prompts: tuple[Prompt, ...] = field(default=(), metadata=DISTINCT)
+    method_metrics: dict[str, float] = field(default_factory=dict, metadata=BY_AGENT)
+    """The method's own numbers on every learner, measured before its first update."""
+    batches: dict[str, LearnerBatch] = field(default_factory=dict, metadata=BY_AGENT)
+    reports: dict[str, list[UpdateReport]] = field(default_factory=dict, metadata=BY_AGENT)
+    rejected: Counter[str] = field(default_factory=Counter, metadata=ADD)
+    """Trajectories that were not used, by cause: `non_finite_logp`, or a learner could not confirm the
+    reward."""
+    unscorable: Counter[str] = field(default_factory=Counter, metadata=ADD)
+    """Responses without a reward, by cause."""
+    fingerprints: dict[str, str] = field(default_factory=dict, metadata=BY_AGENT)
+    """Of every agent's weights when it sampled."""
+    engine_checks: defaultdict[str, dict[tuple[str, int], EngineCheck]] = field(
+        default_factory=lambda: defaultdict(dict), metadata=BY_AGENT
+    )
+    """By agent, prompt and number of the response: what was drawn by an engine."""
+    failures: dict[str, str] = field(default_factory=dict, metadata=BY_AGENT)
+    """Agents whose updates were given up in this step, and why; the weights are as before the failed one."""
+    cosines: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict, metadata=BY_AGENT)
+    """By source and learner, in the steps that are audited (`hacrl.training.updates`)."""
+    staleness: dict[str, float] = field(default_factory=dict, metadata=BY_AGENT)
+    """By learner that did not wait for its peers: how many steps late their responses were, on average."""
+    dropped: Counter[str] = field(default_factory=Counter, metadata=ADD)
+    """By such a learner: peers' responses that came too late to learn from."""
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float), metadata=ADD)
+    """Time by phase: `sample/<agent>`, `verify`, `wait/<agent>`, `exchange`, `audit`, `update/<agent>`;
+    agents may work at the same time."""
+    elapsed: float = field(default=0.0, metadata=LEFT_TO_THE_LOOP)
+    """Seconds of the whole step."""
+    traffic: dict[str, Traffic] = field(default_factory=dict, metadata=BY_AGENT)
+    """What went to and from the agents' processes; empty where they share ours."""
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Count the time of a phase."""
+        start = time.perf_counter()
+        yield
+        self.seconds[phase] += time.perf_counter() - start
+
+    @classmethod
+    def merge(cls, step: int, parts: Sequence[Self]) -> Self:
+        """One record of what each agent recorded of the same step; a field without a rule is an error."""
+        whole = cls(step)
+        for part in parts:
+            for each in fields(cls):
+                merge = each.metadata["merge"]
+                setattr(whole, each.name, merge(getattr(whole, each.name), getattr(part, each.name)))
+        return whole
