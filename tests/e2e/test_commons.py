@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hacrl.algorithm import ImitationObjective
+from hacrl.analysis.compare.faults import faulty_delivery
 from hacrl.recipe import load_recipe
 from hacrl.training.step import train_step
 from hacrl.training.step_record import StepRecord
@@ -52,8 +53,8 @@ def test_an_agent_learns_a_skill_that_only_its_peer_has(tmp_path: Path):
 
 @pytest.mark.parametrize("lie", ["shuffled", "inverted"])
 def test_only_right_answers_are_imitated_whatever_a_peer_says(lie: str):
-    recipe = load_recipe(DEMO, ["steps=2", f"exchange.{lie}=[sorter]", "prompts_per_step=16"])
-    team = build_team(recipe)
+    recipe = load_recipe(DEMO, ["steps=2", "prompts_per_step=16"])
+    team = build_team(recipe, deliver=faulty_delivery(recipe, **{lie: ["sorter"]}))
     try:
         record = train_step(team, 1)
     finally:

@@ -19,7 +19,7 @@ from hacrl.tasks import Task, from_rows
 from hacrl.training.display import Display, make_display
 from hacrl.training.export import export_agents
 from hacrl.training.run import Run
-from hacrl.training.team import Team, build_team
+from hacrl.training.team import Deliver, Team, build_team
 
 
 def train(
@@ -31,11 +31,12 @@ def train(
     task: Task | None = None,
     reward_funcs: Sequence[RewardFunction] | None = None,
     display: Display | None = None,
+    deliver: Deliver | None = None,
 ) -> dict[str, Any]:
     """Run a recipe in the directory `out`, or go on with the run there; returns its summary.
 
     `recipe` is a YAML file, a mapping of the same form, or a `Recipe`. `task` and `reward_funcs` replace
-    what the recipe says.
+    what the recipe says. `deliver` may change what each learner is sent of a step's trajectories.
     """
     if isinstance(recipe, str | Path):
         recipe = load_recipe(recipe, overrides)
@@ -43,7 +44,7 @@ def train(
         recipe = parse_recipe(recipe, overrides)
     open_directory = RunDirectory.resume if resume else RunDirectory.create
     with open_directory(Path(out)) as directory:
-        team = build_team(recipe, task=task, reward_funcs=reward_funcs)
+        team = build_team(recipe, task=task, reward_funcs=reward_funcs, deliver=deliver)
         run = Run(team, directory, display or make_display())
         try:
             if resume:
