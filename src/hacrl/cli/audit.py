@@ -38,7 +38,7 @@ def audit(
     """
     from rich.console import Console
 
-    from hacrl.cli.errors import user_errors
+    from hacrl.cli.common import user_errors
 
     console = Console(highlight=False)
     with user_errors():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hacrl.cli.errors import user_errors
+from hacrl.cli.common import user_errors
 
 if TYPE_CHECKING:
     from hacrl.bench.peer.workload import Workload

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hacrl.cli.options import ClusterAddress, Jobs, RunsWhere
+from hacrl.cli.common import ClusterAddress, Jobs, RunsWhere, comparison_errors
 
 
 def compare(
@@ -36,19 +36,16 @@ def compare(
 ) -> None:
     """Train the same agents under several methods, and tell which differences are more than chance.
 
-    Repeat the command to go on with a comparison that was stopped: finished runs are not repeated. The
+    Repeat the command to continue a comparison that was stopped: finished runs are not repeated. The
     directory holds runs/, logs/, comparison.json, results.json and results.md.
     """
-    from hacrl.cli.errors import user_errors
-
-    with user_errors():
-        from hacrl.analysis.compare.comparison import RunsFailed, run_comparison
-        from hacrl.analysis.compare.places import Place
+    with comparison_errors():
+        from hacrl.analysis.compare.comparison import run_comparison
         from hacrl.analysis.compare.plan import make_plan
-        from hacrl.analysis.compare.processes import Interrupted
         from hacrl.analysis.compare.report import report
+        from hacrl.analysis.compare.workers import WorkerPool
 
-        place = Place(runtime, jobs, address)
+        pool = WorkerPool(runtime, jobs, address)
         plan = make_plan(
             recipe,
             overrides or (),
@@ -57,14 +54,7 @@ def compare(
             range(first_seed, first_seed + seeds),
             out,
         )
-        try:
-            results = run_comparison(plan, reference or (), place)
-        except Interrupted as stopped:
-            typer.echo("Stopped; every run is saved. Go on with the same command.", err=True)
-            raise typer.Exit(128 + stopped.signal) from None
-        except RunsFailed as failed:
-            typer.echo(f"error: {failed}", err=True)
-            raise typer.Exit(1) from None
+        results = run_comparison(plan, reference or (), pool)
 
     from rich.console import Console
     from rich.markdown import Markdown

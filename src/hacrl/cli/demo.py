@@ -1,4 +1,4 @@
-"""`hacrl demo`: a recipe's agents together, and the same agents in other ways for comparison."""
+"""`hacrl demo`: a recipe's agents trained together, and under other methods for comparison."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from hacrl.cli.common import make_table, user_errors
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,7 +23,6 @@ def demo(
     out: Annotated[Path, typer.Option(help="Directory for the runs.")] = Path("runs/demo"),
 ) -> None:
     """Train a recipe's agents together; for comparison alone, alone with twice the samples, with HACPO."""
-    from hacrl.cli.errors import user_errors
     from hacrl.recipe import load_recipe
 
     with user_errors():
@@ -50,15 +51,10 @@ def demo(
 
 
 def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Each agent before and after every run: a random answer, the likeliest one, and that by kind."""
-    from rich.table import Table
-
+    """Each agent before and after every run: sampled and greedy accuracy, also by kind of prompt."""
     first = summaries[TOGETHER]
-    table = Table(title="Accuracy on test problems", title_justify="left")
-    for heading in ("agent", "measure", "before"):
-        table.add_column(heading, justify="right" if heading == "before" else "left")
-    for name in summaries:
-        table.add_column(first["method"] if name == TOGETHER else name, justify="right")
+    runs = [first["method"] if name == TOGETHER else name for name in summaries]
+    table = make_table("Accuracy on test problems", ("agent", "measure"), ("before", *runs))
     for agent, found in first["agents"].items():
         for task in found["after"]:
             evaluations = [

@@ -32,7 +32,7 @@ def doctor(
 
     Exit code 0: it can run, perhaps with warnings. 2: it cannot.
     """
-    from hacrl.cli.errors import user_errors
+    from hacrl.cli.common import user_errors
 
     with user_errors():
         from hacrl.recipe import RecipeError, load_recipe

@@ -29,8 +29,7 @@ def evaluate(
     from hacrl import tasks
     from hacrl.agents.blueprint import Blueprint
     from hacrl.agents.settings import Sampling
-    from hacrl.cli.errors import user_errors
-    from hacrl.cli.tables import evaluation_table
+    from hacrl.cli.common import evaluation_table, user_errors
     from hacrl.rewards import Reward, Rewarder
     from hacrl.training.evaluation import evaluate as measure
     from hacrl.training.team import best_of

@@ -20,7 +20,7 @@ def report(
     out: Annotated[Path | None, typer.Option(show_default="RUN/report.html", help="File to write.")] = None,
 ) -> None:
     """Write a run's report: one HTML file that opens offline, with plots and a browser of responses."""
-    from hacrl.cli.errors import user_errors
+    from hacrl.cli.common import user_errors
 
     with user_errors():
         from hacrl.analysis.report import write_report

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hacrl.cli.options import ClusterAddress, Jobs, RunsWhere
+from hacrl.cli.common import ClusterAddress, Jobs, RunsWhere, comparison_errors
 
 
 def results(
@@ -23,30 +23,18 @@ def results(
 ) -> None:
     """Run every comparison of a plan of experiments and write the page of results.
 
-    Repeat the command to go on where it was stopped: finished runs are not repeated.
+    Repeat the command to continue after a stop: finished runs are not repeated.
     """
-    from hacrl.cli.errors import user_errors
-
-    with user_errors():
-        from hacrl.analysis.compare.assembly import run_suite
-        from hacrl.analysis.compare.comparison import RunsFailed
-        from hacrl.analysis.compare.places import Place
-        from hacrl.analysis.compare.processes import Interrupted
+    with comparison_errors():
+        from hacrl.analysis.compare import comparison
         from hacrl.analysis.compare.suite import load_suite
-        from hacrl.analysis.compare.tuning import tune as run_sweeps
+        from hacrl.analysis.compare.workers import WorkerPool
 
-        place = Place(runtime, jobs, address)
+        pool = WorkerPool(runtime, jobs, address)
         suite = load_suite(plan)
-        try:
-            if tune:
-                written = run_sweeps(suite, out, place)
-            else:
-                run_suite(suite, out, page, place)
-                written = page
-        except Interrupted as stopped:
-            typer.echo("Stopped; every run is saved. Go on with the same command.", err=True)
-            raise typer.Exit(128 + stopped.signal) from None
-        except RunsFailed as failed:
-            typer.echo(f"error: {failed}", err=True)
-            raise typer.Exit(1) from None
+        if tune:
+            written = comparison.tune(suite, out, pool)
+        else:
+            comparison.run_suite(suite, out, page, pool)
+            written = page
     typer.echo(f"Written to {written}")

@@ -42,7 +42,7 @@ def simulate(
 
     With --check, exit code 1 if a step of this machine is predicted more than 20% wrong.
     """
-    from hacrl.cli.errors import user_errors
+    from hacrl.cli.common import user_errors
 
     with user_errors():
         if check:

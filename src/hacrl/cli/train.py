@@ -26,14 +26,14 @@ def train(
     also report.html, and every agent in a directory of its own that plain transformers loads. Ctrl-C ends the
     step and saves.
     """
-    from hacrl.cli.errors import user_errors
+    from hacrl.cli.common import user_errors
     from hacrl.recipe import load_recipe
 
     changes = [*(overrides or ()), *([f"runtime.name={runtime}"] if runtime else [])]
     with user_errors():
         settings = load_recipe(recipe, changes)  # before the slow imports: mistakes show at once
 
-        from hacrl.cli.tables import summary_table
+        from hacrl.cli.common import summary_table
         from hacrl.training.run import Stopped
         from hacrl.training.trainer import train as run_recipe
 

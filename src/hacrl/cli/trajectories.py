@@ -29,7 +29,7 @@ def trajectories(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """List a run's shared trajectories, filtered by agent, prompt and success."""
-    from hacrl.cli.errors import user_errors
+    from hacrl.cli.common import user_errors
     from hacrl.runs.trajectories import read_run, to_json
 
     def wanted(found: Trajectory) -> bool:

@@ -26,7 +26,7 @@ def verify(
     """Score a file of answers with a verifier; print accuracy and, by cause, what could not be scored."""
     from rich.console import Console
 
-    from hacrl.cli.errors import user_errors
+    from hacrl.cli.common import user_errors
     from hacrl.rewards.offline import read_rows, score_rows, summarise, write_json, write_rows
     from hacrl.rewards.verifiers import get_verifier
 

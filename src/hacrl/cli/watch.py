@@ -18,7 +18,7 @@ def watch(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
 ) -> None:
     """Show runs live in the browser, several side by side. Only this machine can open the page."""
-    from hacrl.cli.errors import user_errors
+    from hacrl.cli.common import user_errors
 
     with user_errors():
         from hacrl.analysis.report.server import LiveRuns, make_server
