@@ -14,7 +14,7 @@ from hacrl.training.run import evaluation_file
 AGENTS = ("ada", "bob")
 
 
-def even_answers(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[float]:
+def even_responses(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[float]:
     """A reward that untrained agents sometimes earn; here, where importing it costs no second."""
     return [float(len(completion) % 2 == 0 and completion < "n") for completion in completions]
 
@@ -31,10 +31,10 @@ def plan(folder: Path, methods: Sequence[str], seeds: int = 2, **changes: Any) -
     return make_plan(path, [], methods, [], range(seeds), folder / "out")
 
 
-def evaluation(outcomes: Sequence[float | None], answers: Sequence[str]) -> dict[str, Any]:
+def evaluation(outcomes: Sequence[float | None], responses: Sequence[str]) -> dict[str, Any]:
     problems = {
         "ids": [f"p{number}" for number in range(len(outcomes))],
-        "answers": list(answers),
+        "answers": list(responses),
         "greedy": list(outcomes),
         "mean_at_k": None,
         "pass_at_k": None,
@@ -67,7 +67,7 @@ def finish(
 ) -> None:
     """Write the outcome of a run: agents' outcomes by problem after the last step, and `during` it by step.
 
-    Before training all answers were wrong.
+    Before training all responses were wrong.
     """
     run = planned.run(method, seed)
     run.directory.path.mkdir(parents=True)

@@ -13,9 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hacrl.analysis.compare.comparison import run_comparison
-from hacrl.analysis.compare.places import Place
 from hacrl.analysis.compare.plan import make_plan
-from hacrl.analysis.compare.workers import LocalWorker
+from hacrl.analysis.compare.workers import LocalWorker, WorkerPool
 from hacrl.cli.app import app
 from hacrl.rewards.processes import descendants
 from helpers_train import make_agent, outcome, recipe, run
@@ -37,7 +36,7 @@ def recipe_file(tmp_path_factory):
     settings = recipe(
         agents,
         steps=4,
-        reward={"functions": [{"path": "helpers_compare:even_answers"}]},
+        reward={"functions": [{"path": "helpers_compare:even_responses"}]},
         evaluation={"prompts": 12, "samples": 2, "every": 2},
     )
     (folder / "recipe.yaml").write_text(json.dumps(settings))
@@ -56,7 +55,7 @@ def whole(recipe_file, tmp_path_factory):
         patch.setenv("PYTHONPATH", HELPERS, prepend=os.pathsep)
         for one in plan.runs():
             run(one.recipe, one.directory.path, reward_funcs=None)
-    run_comparison(plan, (), Place())
+    run_comparison(plan, (), WorkerPool())
     return plan
 
 
@@ -94,7 +93,7 @@ def is_alive(pid):
 def is_worker(pid):
     parts = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
-    return b"hacrl.analysis.compare.worker" in parts and int(parent) == os.getpid()
+    return b"hacrl.analysis.compare.workers" in parts and int(parent) == os.getpid()
 
 
 class Comparison:
@@ -220,7 +219,7 @@ def test_a_worker_that_is_killed_costs_its_run_alone(recipe_file, tmp_path):
 
 
 def test_mistakes_cost_no_time(recipe_file, tmp_path):
-    def told(*options):
+    def invoke(*options):
         return CliRunner().invoke(
             app, ["compare", str(recipe_file), "--out", str(tmp_path / "out"), *options]
         )
@@ -232,7 +231,7 @@ def test_mistakes_cost_no_time(recipe_file, tmp_path):
         ("--runtime", "rya"): "--runtime rya: expected local or ray",
         ("--address", "head:6379"): "--address head:6379: this is for --runtime ray",
     }.items():
-        result = told(*options)
+        result = invoke(*options)
         assert result.exit_code == 2
         assert message in result.stderr
     assert not (tmp_path / "out").exists()

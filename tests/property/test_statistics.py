@@ -16,9 +16,9 @@ p_values = st.lists(st.floats(0.0001, 1), min_size=1, max_size=12)
 def differences(draw: st.DrawFn) -> np.ndarray:
     """[seed, problem] of the differences of two agents' mean 0/1 outcomes."""
     seeds, problems = draw(st.integers(2, 8)), draw(st.integers(1, 30))
-    random = np.random.default_rng(draw(st.integers(0, 10**6)))
-    fused = draw(st.sampled_from([0.0, 0.1, 0.4]))
-    return np.clip(random.integers(-2, 3, (seeds, problems)) / 2 + fused, -1, 1)
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    shift = draw(st.sampled_from([0.0, 0.1, 0.4]))
+    return np.clip(rng.integers(-2, 3, (seeds, problems)) / 2 + shift, -1, 1)
 
 
 @given(differences())
@@ -77,7 +77,7 @@ def test_holm_rejects_at_least_what_bonferroni_does_and_at_most_what_no_correcti
 
 
 @given(p_values, st.data())
-def test_a_smaller_p_never_loses_a_word(values, data):
+def test_a_smaller_p_never_loses_a_verdict(values, data):
     index = data.draw(st.integers(0, len(values) - 1))
     smaller = list(values)
     smaller[index] *= data.draw(st.floats(0.01, 1))
@@ -90,9 +90,9 @@ def test_holm_by_hand():
     assert holm_levels([0.04, 0.001, 0.03, 0.015]) == pytest.approx([0.025, 0.0125, 0.025, 0.05 / 3])
 
 
-def test_words_of_a_family_come_from_the_corrected_intervals():
-    random = np.random.default_rng(0)
-    noise = random.normal(0, 0.05, (5, 50))
+def test_verdicts_of_a_family_come_from_the_corrected_intervals():
+    rng = np.random.default_rng(0)
+    noise = rng.normal(0, 0.05, (5, 50))
     family = {"much": noise + 0.5, "less": noise - 0.5, "none": noise - noise.mean()}
     found = compare(family)
     assert {key: difference.verdict for key, difference in found.items()} == {

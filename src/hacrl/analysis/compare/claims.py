@@ -1,12 +1,13 @@
-"""Claims about methods, judged by nothing but the intervals of their differences."""
+"""Claims about methods, judged by the intervals of their differences alone, and how the page shows them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from hacrl.analysis.compare.outcomes import Outcomes
+from hacrl.analysis.compare.report import DASH, markdown_table, signed
 from hacrl.analysis.compare.statistics import Array, Estimate, Verdict, compare
 from hacrl.analysis.compare.suite import Claim
 
@@ -16,6 +17,12 @@ HOLDING: dict[Verdict, Holding] = {
     "worse": "does not hold",
     "no difference seen": "not decided",
 }
+JUDGING = (
+    "Each claim is a difference between two methods with its interval, corrected over the settings of the "
+    "claim. It *holds* if the whole interval lies above 0, or above minus the margin if the claim has one. "
+    "It *does not hold* if the whole interval lies below. Otherwise these runs leave it *not decided*. A "
+    "claim about each agent is shown for the agent with the strongest evidence against it."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +65,39 @@ def _differences(claim: Claim, outcomes: Outcomes) -> dict[str, Array]:
 
 
 def _doubt(finding: Finding) -> tuple[int, float]:
-    """The lowest speaks most against the claim: a setting has what its worst agent says."""
+    """Lowest for the strongest evidence against the claim: a setting is judged by its worst agent."""
     order = ("does not hold", "not decided", "holds")
     return order.index(finding.holding), finding.difference.low
 
 
 def _moved(interval: Estimate, by: float) -> Estimate:
     return replace(interval, mean=interval.mean + by, low=interval.low + by, high=interval.high + by)
+
+
+def claims_section(claims: Sequence[Claim], settings: Mapping[str, Outcomes]) -> Iterator[str]:
+    """The part of the page about all claims, in Markdown: a sentence about each, and a table."""
+    yield "## Claims"
+    yield JUDGING
+    judged = [(claim, judge(claim, settings)) for claim in claims]
+    yield "\n".join(f"- {claim.text}: {_counted(found)}." for claim, found in judged)
+    rows = []
+    for claim, found in judged:
+        margin = f", margin {claim.margin:g}" if claim.margin else ""
+        each = ", each agent" if claim.agents == "each" else ""
+        heading = f"{claim.text} ({claim.better} - {claim.worse}{margin}{each})"
+        rows.append([heading, *(_cell(found.get(setting)) for setting in settings)])
+    yield markdown_table(["claim", *settings], rows)
+
+
+def _counted(found: Mapping[str, Finding]) -> str:
+    """In which settings a claim holds, does not hold or is not decided."""
+    by_holding = {
+        holding: [setting for setting, finding in found.items() if finding.holding == holding]
+        for holding in HOLDING.values()
+    }
+    parts = [f"{holding} in {', '.join(settings)}" for holding, settings in by_holding.items() if settings]
+    return "; ".join(parts) or "was not tested"
+
+
+def _cell(finding: Finding | None) -> str:
+    return f"{signed(finding.difference)} **{finding.holding}**" if finding else DASH

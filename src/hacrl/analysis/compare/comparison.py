@@ -1,46 +1,56 @@
-"""A whole comparison: plan, runs, results."""
+"""Everything `hacrl compare` and `hacrl results` do: run comparisons, tune methods, write the results."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import product
 from pathlib import Path
 
+import yaml
+
 from hacrl.analysis.compare.outcomes import Outcomes
-from hacrl.analysis.compare.places import Place
-from hacrl.analysis.compare.plan import Plan, write_plan
-from hacrl.analysis.compare.processes import carry_out
+from hacrl.analysis.compare.page import make_page
+from hacrl.analysis.compare.plan import Plan, plan_of, write_plan
 from hacrl.analysis.compare.report import report
-from hacrl.analysis.compare.results import Results, make_results
-from hacrl.runs.files import write_atomic, write_json
+from hacrl.analysis.compare.results import Experiment, Results, make_results
+from hacrl.analysis.compare.runner import run_all
+from hacrl.analysis.compare.suite import TUNED, Changes, Suite
+from hacrl.analysis.compare.workers import WorkerPool
+from hacrl.runs.files import make_directory, write_atomic, write_json
 
 USUAL_REFERENCES = ("gspo", "gspo_x2")
 
 
-class RunsFailed(Exception):
-    """Some runs of a comparison ended without a result; the message tells which and why."""
-
-
-def run_comparison(plan: Plan, references: Sequence[str], place: Place) -> Results:
-    """Carry out what is not finished yet, then write `results.json` and `results.md`."""
+def run_comparison(plan: Plan, references: Sequence[str], pool: WorkerPool) -> Results:
+    """Run what is not finished yet, then write `results.json` and `results.md`."""
     references = choose_references(references, plan)
-    [commits] = carry_out_plans([plan], place)
+    [commits] = run_plans([plan], pool)
     return write_results(plan, references, commits)
 
 
-def carry_out_plans(plans: Sequence[Plan], place: Place) -> list[list[str]]:
+def run_suite(suite: Suite, out: Path, page: Path, pool: WorkerPool) -> None:
+    """Run what is not finished yet, then write the page, and its other files in a folder beside it."""
+    plans = {setting: suite.plan(setting, out) for setting in suite.file.settings}
+    commits = run_plans(list(plans.values()), pool)
+    experiments = {
+        setting: Experiment(Outcomes.read(plan), write_results(plan, suite.references(setting), made_with))
+        for (setting, plan), made_with in zip(plans.items(), commits, strict=True)
+    }
+    made = make_page(suite, experiments, page.stem)
+    folder = page.with_suffix("")
+    make_directory(folder)
+    for name, text in made.files.items():
+        write_atomic(folder / name, text.encode())
+    write_atomic(page, made.text.encode())
+
+
+def run_plans(plans: Sequence[Plan], pool: WorkerPool) -> list[list[str]]:
     """Finish all runs of several comparisons side by side; returns the commits each was made with."""
     commits = [write_plan(plan, current_commit()) for plan in plans]
-    runs = [run for plan in plans for run in plan.runs()]
-    failures = carry_out(runs, place)
-    if failures:
-        reasons = "\n".join(f"  {name} {reason}" for name, reason in failures.items())
-        raise RunsFailed(
-            f"{len(failures)} of {len(runs)} runs failed. There are no results without them: mend the "
-            f"cause and repeat the command, which goes on where each run was.\n{reasons}"
-        )
+    run_all([run for plan in plans for run in plan.runs()], pool)
     return commits
 
 
@@ -81,3 +91,78 @@ def _versions(plan: Plan) -> dict[str, str]:
     config = json.loads(plan.runs()[0].directory.config.read_text())
     versions: dict[str, str] = config["versions"]
     return versions
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One combination of values of a method that is tuned."""
+
+    method: str
+    values: Changes
+
+    @property
+    def label(self) -> str:
+        """As its runs are called."""
+        return "-".join(
+            [self.method, *(f"{key.split('.')[-1]}-{value}" for key, value in self.values.items())]
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """All trials of a setting, on seeds and test prompts that are not reported."""
+
+    plan: Plan
+    trials: list[Trial]
+
+
+def tune(suite: Suite, out: Path, pool: WorkerPool) -> Path:
+    """Run all sweeps and write the best values by sampled accuracy to a file; returns its path."""
+    sweeps = sweeps_of(suite, out)
+    run_plans([sweep.plan for sweep in sweeps.values()], pool)
+    chosen = {setting: _best(sweep) for setting, sweep in sweeps.items()}
+    path = suite.path.parent / TUNED
+    heading = (
+        f"# Written by `hacrl results {suite.path} --tune`: what was best with the plan's tuning seeds.\n"
+    )
+    write_atomic(path, (heading + yaml.safe_dump(chosen, sort_keys=False)).encode())
+    return path
+
+
+def sweeps_of(suite: Suite, out: Path) -> dict[str, Sweep]:
+    """By setting; settings that run none of the swept methods are left out."""
+    tuning = suite.file.tuning
+    if tuning is None:
+        raise ValueError(f"{suite.path}: tuning: missing; it names seeds and sweeps")
+    sweeps = {}
+    for setting in suite.file.settings:
+        methods = suite.variants(setting)
+        trials = [
+            Trial(method, dict(zip(sweep, values, strict=True)))
+            for method, sweep in tuning.sweeps.items()
+            if method in methods
+            for values in product(*sweep.values())
+        ]
+        plan = plan_of(
+            suite.recipe(setting, tuning.changes),
+            {trial.label: methods[trial.method].with_settings(trial.values) for trial in trials},
+            tuning.seeds,
+            out / "tuning" / setting,
+            where=f"{suite.path}, tuning {setting}",
+            name=f"tuning/{setting}",
+        )
+        if trials:
+            sweeps[setting] = Sweep(plan, trials)
+    return sweeps
+
+
+def _best(sweep: Sweep) -> dict[str, Changes]:
+    """By method, the values with the highest accuracy in the main measure."""
+    outcomes = Outcomes.read(sweep.plan)
+    scored = outcomes.scored(outcomes.tasks[0], outcomes.main_measure)
+    best: dict[str, Trial] = {}
+    for trial in sweep.trials:
+        current = best.setdefault(trial.method, trial)
+        if scored[trial.label].mean() > scored[current.label].mean():
+            best[trial.method] = trial
+    return {method: trial.values for method, trial in best.items()}

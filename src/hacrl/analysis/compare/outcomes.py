@@ -1,4 +1,4 @@
-"""What the finished runs of a comparison left behind, arranged for pairing."""
+"""What the finished runs of a comparison measured, arranged for pairing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Outcomes:
         return bool(self.first["agents"][self.agents[0]]["before"])
 
     def correct(self, method: str, task: str, measure: Measure, when: When = "after") -> Array:
-        """Outcomes [agent, seed, problem]; not a number where an answer could not be scored."""
+        """Outcomes [agent, seed, problem]; not a number where a response could not be scored."""
         return np.array(
             [
                 [
@@ -117,15 +117,15 @@ class Outcomes:
         return len(self.first["agents"][self.agents[0]]["after"][task]["problems"]["ids"])
 
     def alike(self, method: str, task: str, when: When) -> Array:
-        """[seed, problem]: the share of pairs of agents that give the same greedy answer."""
-        answers = np.array(
+        """[seed, problem]: the share of pairs of agents that give the same greedy response."""
+        responses = np.array(
             [
                 [summary["agents"][agent][when][task]["problems"]["answers"] for agent in self.agents]
                 for summary in self.summaries[method]
             ]
         )
         pairs = combinations(range(len(self.agents)), 2)
-        same = np.array([answers[:, one] == answers[:, other] for one, other in pairs], dtype=float)
+        same = np.array([responses[:, one] == responses[:, other] for one, other in pairs], dtype=float)
         return np.asarray(same.mean(axis=0))
 
     def cost(self, method: str, key: str) -> float:

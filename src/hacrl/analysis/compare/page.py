@@ -1,4 +1,4 @@
-"""The page of results: what was run, the summary, the claims, every setting. All its words are computed."""
+"""The page of results: what was run, the summary, the claims, every setting. All its text is computed."""
 
 from __future__ import annotations
 
@@ -9,37 +9,30 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hacrl.analysis.compare.claims import HOLDING, Finding, judge
-from hacrl.analysis.compare.experiment import Experiment
+from hacrl.analysis.compare.claims import claims_section
 from hacrl.analysis.compare.plots import forest, lines
 from hacrl.analysis.compare.report import (
+    DASH,
     READING,
-    Settings,
+    Section,
     markdown_table,
     measure_title,
     report,
     sections,
-    signed,
 )
+from hacrl.analysis.compare.results import Experiment
 from hacrl.analysis.compare.statistics import Verdict
 from hacrl.analysis.compare.suite import TUNED, Suite
 
-WORDS: dict[Verdict, str] = {"better": "better", "worse": "worse", "no difference seen": "?"}
+SHORT: dict[Verdict, str] = {"better": "better", "worse": "worse", "no difference seen": "?"}
 LEGEND = (
-    "Mean of the agents; the difference to the reference in accuracy, paired by seed and problem. *better* "
-    "and *worse*: the corrected interval lies above or below 0. *?*: it holds 0, no difference was seen. "
-    "Within a setting all differences of a measure are one family: the chance of any wrong word in it is at "
-    "most 5%. A dash: the method did not run there."
+    "The difference to the reference in accuracy, for the mean of the agents, paired by seed and problem. "
+    "*better* and *worse*: the corrected interval lies above or below 0. *?*: it contains 0, no difference "
+    "was seen. Within a setting all differences in a measure are corrected together: the chance of any wrong "
+    "verdict among them is at most 5%. A dash: the method was not run there."
 )
-JUDGING = (
-    "Each claim is a difference between two methods with its interval, corrected over the settings of the "
-    "claim. It *holds* if the whole interval lies above 0, or above minus the margin where one is named. It "
-    "*does not hold* if the whole interval lies below. Else these runs have *not decided* it. A claim about "
-    "each agent is shown for the agent that speaks most against it."
-)
-DASH = "\N{EN DASH}"
 PLOTTED = 8
-"""Methods in a plot of learning curves, the first of the plan: more cannot be told apart."""
+"""Methods in a plot of learning curves, the first of the plan: more could not be distinguished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +53,11 @@ def make_page(suite: Suite, experiments: Mapping[str, Experiment], folder: str) 
         parts += _summary(suite, experiments, reference)
         files[f"difference-to-{reference}.svg"] = _forest(experiments, reference)
         parts.append(f"![Differences to {reference}]({folder}/difference-to-{reference}.svg)")
-    parts += [*_transfer(suite, experiments), *_claims(suite, experiments), "## Every setting", READING]
+    parts += _transfer(suite, experiments)
+    if suite.file.claims:
+        outcomes = {setting: experiment.outcomes for setting, experiment in experiments.items()}
+        parts += claims_section(suite.file.claims, outcomes)
+    parts += ["## Every setting", READING]
     for name, experiment in experiments.items():
         parts += _setting(name, experiment, folder, curves=f"{name}.svg" in files)
         files[f"{name}.md"] = report(experiment.results)
@@ -135,7 +132,7 @@ def _differences(
 
 def _cell(experiment: Experiment, task: str, method: str, reference: str) -> str:
     found = experiment.difference(task, method, reference)
-    return f"{found.interval.mean:+.3f} {WORDS[found.verdict]}" if found else DASH
+    return f"{found.interval.mean:+.3f} {SHORT[found.verdict]}" if found else DASH
 
 
 def _forest(experiments: Mapping[str, Experiment], reference: str) -> str:
@@ -151,43 +148,12 @@ def _forest(experiments: Mapping[str, Experiment], reference: str) -> str:
 
 
 def _transfer(suite: Suite, experiments: Mapping[str, Experiment]) -> Iterator[str]:
-    """The same on tasks that nobody trained on."""
+    """The same on tasks that no agent trained on."""
     others = dict.fromkeys(task for e in experiments.values() for task in e.outcomes.tasks[1:])
     for task in others:
         there = {setting: task for setting, e in experiments.items() if task in e.outcomes.tasks}
-        yield f"### On {task}, which nobody trained on: difference to {suite.file.references[0]}"
+        yield f"### On {task}, which no agent trained on: difference to {suite.file.references[0]}"
         yield _differences(suite, experiments, suite.file.references[0], there)
-
-
-def _claims(suite: Suite, experiments: Mapping[str, Experiment]) -> Iterator[str]:
-    if not suite.file.claims:
-        return
-    yield "## What holds here"
-    yield JUDGING
-    outcomes = {setting: experiment.outcomes for setting, experiment in experiments.items()}
-    judged = [(claim, judge(claim, outcomes)) for claim in suite.file.claims]
-    yield "\n".join(f"- {claim.text}: {_counted(found)}." for claim, found in judged)
-    rows = []
-    for claim, found in judged:
-        margin = f", margin {claim.margin:g}" if claim.margin else ""
-        each = ", each agent" if claim.agents == "each" else ""
-        heading = f"{claim.text} ({claim.better} - {claim.worse}{margin}{each})"
-        rows.append([heading, *(_finding(found.get(setting)) for setting in experiments)])
-    yield markdown_table(["claim", *experiments], rows)
-
-
-def _counted(found: Mapping[str, Finding]) -> str:
-    """In how many settings a claim holds, and where."""
-    by_word = {
-        word: [setting for setting, finding in found.items() if finding.holding == word]
-        for word in HOLDING.values()
-    }
-    told = [f"{word} in {', '.join(settings)}" for word, settings in by_word.items() if settings]
-    return "; ".join(told) or "was not tested"
-
-
-def _finding(finding: Finding | None) -> str:
-    return f"{signed(finding.difference)} **{finding.holding}**" if finding else DASH
 
 
 def _curves(name: str, experiment: Experiment) -> str | None:
@@ -228,7 +194,7 @@ def _setting(name: str, experiment: Experiment, folder: str, *, curves: bool) ->
     )
 
 
-def _shown(section: Settings) -> str:
+def _shown(section: Section) -> str:
     return f"#### {section.title}\n\n{section.body}"
 
 

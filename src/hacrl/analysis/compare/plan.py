@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from hacrl.recipe import Recipe, load_recipe, parse_recipe, recipe_differences
+from hacrl.analysis.compare.faults import NO_FAULTS, Faults
+from hacrl.recipe import Recipe, RecipeError, load_recipe, parse_recipe, recipe_differences
 from hacrl.runs.directory import RunDirectory
 from hacrl.runs.files import make_directory, write_json
 
@@ -28,13 +29,14 @@ class PlannedRun:
     directory: RunDirectory
     log: Path
     """What it prints."""
+    faults: Faults = NO_FAULTS
 
     @property
     def work_per_step(self) -> int:
         """Roughly what a step costs: responses drawn and responses learned from, for each prompt."""
         samples = {agent.name: self.recipe.samples_of(agent.name) for agent in self.recipe.agents}
-        heard = sum(samples[peer] for peers in self.recipe.topology().values() for peer in peers)
-        return 2 * sum(samples.values()) + heard
+        received = sum(samples[peer] for peers in self.recipe.topology().values() for peer in peers)
+        return 2 * sum(samples.values()) + received
 
     @property
     def finished(self) -> bool:
@@ -56,7 +58,9 @@ class Plan:
     """By method, as the user calls it."""
     seeds: tuple[int, ...]
     name: str = ""
-    """What tells its runs from those of other plans."""
+    """Distinguishes its runs from those of other plans."""
+    faults: Mapping[str, Faults] = field(default_factory=dict)
+    """By method; most have none."""
 
     def run(self, method: str, seed: int) -> PlannedRun:
         """The run of a method with a seed."""
@@ -67,6 +71,7 @@ class Plan:
             recipe=self.recipes[method].model_copy(update={"seed": seed}),
             directory=RunDirectory(self.out / "runs" / method / f"seed_{seed}"),
             log=self.out / "logs" / f"{method}-seed_{seed}.log",
+            faults=self.faults.get(method, NO_FAULTS),
         )
 
     def runs(self) -> list[PlannedRun]:
@@ -76,14 +81,15 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A method as a comparison runs it: its name in recipes, and `KEY=VALUE` settings for it alone."""
+    """A method as a comparison runs it: its name in recipes, `KEY=VALUE` settings for it alone, faults."""
 
     name: str
     overrides: tuple[str, ...] = ()
+    faults: Faults = NO_FAULTS
 
     def with_settings(self, settings: Mapping[str, Any]) -> Variant:
         """With further keys of the recipe."""
-        return Variant(self.name, self.overrides + as_overrides(settings))
+        return replace(self, overrides=self.overrides + as_overrides(settings))
 
 
 def as_overrides(settings: Mapping[str, Any]) -> tuple[str, ...]:
@@ -105,7 +111,7 @@ def make_plan(
     seeds: Sequence[int],
     out: Path,
 ) -> Plan:
-    """A plan from the command line's words; mistakes are told before anything runs.
+    """A plan from the command line's arguments; mistakes are reported before anything runs.
 
     A method is a name that recipes know, or `LABEL=NAME` to call it otherwise; `own_overrides` are
     `LABEL:KEY=VALUE` and change one method alone.
@@ -121,17 +127,28 @@ def make_plan(
             raise ValueError(f"--set {override}: expected METHOD:KEY=VALUE, METHOD one of {', '.join(own)}")
         own[label].append(setting)
     variants = {label: Variant(name, tuple(own[label])) for label, name in names.items()}
-    return Plan(out, recipes_of(base, variants, str(recipe)), tuple(seeds))
+    return plan_of(base, variants, tuple(seeds), out, where=str(recipe))
 
 
-def recipes_of(base: Recipe, variants: Mapping[str, Variant], where: str) -> dict[str, Recipe]:
+def plan_of(
+    base: Recipe,
+    variants: Mapping[str, Variant],
+    seeds: tuple[int, ...],
+    out: Path,
+    *,
+    where: str,
+    name: str = "",
+) -> Plan:
     """The recipe under every method; `where` is what error messages call the recipe."""
     recipes = {}
     for label, variant in variants.items():
         check_label(label)
         recipes[label] = _under_method(base, variant, f"{where} with method {label}")
         _check_comparable(base, recipes[label], label)
-    return recipes
+        if problems := list(variant.faults.problems(recipes[label])):
+            raise RecipeError(f"{where} with method {label}", problems)
+    faults = {label: variant.faults for label, variant in variants.items() if variant.faults}
+    return Plan(out, recipes, seeds, name, faults)
 
 
 def _check_comparable(base: Recipe, recipe: Recipe, label: str) -> None:
@@ -179,26 +196,41 @@ def write_plan(plan: Plan, commit: str | None) -> list[str]:
     Methods and seeds may be added. Returns the commits that runs of this comparison were made with.
     """
     path = plan.out / "comparison.json"
-    earlier = json.loads(path.read_text()) if path.exists() else {"recipes": {}, "commits": []}
-    now = {method: recipe.resolved() for method, recipe in plan.recipes.items()}
-    problems = [
-        f"  {method}: {difference}"
-        for method, old in earlier["recipes"].items()
-        if method in now
-        for difference in _differences(old, now[method])
-    ]
-    if problems:
-        raise ValueError(
-            f"{plan.out} holds a comparison with other settings: use another --out, or the same settings\n"
-            + "\n".join(problems)
-        )
+    earlier: dict[str, Any] = {"recipes": {}, "faults": {}, "commits": []}
+    if path.exists():
+        earlier |= json.loads(path.read_text())
+    recipes = {method: recipe.resolved() for method, recipe in plan.recipes.items()}
+    faults = {method: found.model_dump(mode="json") for method, found in plan.faults.items()}
+    _refuse_other_settings(plan.out, earlier, recipes, faults)
     commits = list(earlier["commits"])
     if commit and commit not in commits and not all(run.finished for run in plan.runs()):
         commits.append(commit)
     make_directory(plan.out)
-    content = {"recipes": {**earlier["recipes"], **now}, "commits": commits}
+    content = {
+        "recipes": {**earlier["recipes"], **recipes},
+        "faults": {**earlier["faults"], **faults},
+        "commits": commits,
+    }
     write_json(path, content)
     return commits
+
+
+def _refuse_other_settings(
+    out: Path, earlier: Mapping[str, Any], recipes: Mapping[str, Any], faults: Mapping[str, Any]
+) -> None:
+    """A method that was begun must be continued with the same settings and the same faults."""
+    problems = []
+    for method in [method for method in earlier["recipes"] if method in recipes]:
+        found = _differences(earlier["recipes"][method], recipes[method])
+        before, now = earlier["faults"].get(method), faults.get(method)
+        if before != now:
+            found.append(f"faults: {before or 'none'} before, {now or 'none'} now")
+        problems += [f"  {method}: {difference}" for difference in found]
+    if problems:
+        raise ValueError(
+            f"{out} holds a comparison with other settings: use another --out, or the same settings\n"
+            + "\n".join(problems)
+        )
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:

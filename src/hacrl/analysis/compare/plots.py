@@ -1,4 +1,4 @@
-"""Plots as plain SVG: white paper on light and dark pages, colours that the colour-blind can tell apart."""
+"""Plots as plain SVG: white paper on light and dark pages, colours safe for colour-blind readers."""
 
 from __future__ import annotations
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hacrl.analysis.compare.curves import Curves
-from hacrl.analysis.compare.results import COSTS, Accuracy, Results
-from hacrl.analysis.compare.statistics import Difference, Estimate
-from hacrl.analysis.compare.tables import Table
+from hacrl.analysis.compare.results import COSTS, Accuracy, Curves, Results
+from hacrl.analysis.compare.statistics import Difference, Estimate, Table
 from hacrl.training.evaluation import measure_name
 
 READING = (
-    "Brackets hold 95% intervals over seeds and problems. Differences are paired by seed and problem. Each "
-    "column of differences is a family: its intervals are corrected together (Holm), so that the chance of "
-    "any wrong word in the column is at most 5%. The word says where the interval lies: above 0 (better), "
-    "below 0 (worse), around 0 (no difference seen)."
+    "Brackets contain 95% intervals over seeds and problems. Differences are paired by seed and problem. The "
+    "intervals in a column of differences are corrected together (Holm), so that the chance of any wrong "
+    "verdict in the column is at most 5%. The verdict says where the interval lies: above 0 (better), below "
+    "0 (worse), around 0 (no difference seen)."
 )
+DASH = "\N{EN DASH}"
+"""In a table: the method was not run there."""
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Section:
     """A part of a report."""
 
     title: str
@@ -35,20 +35,20 @@ def report(results: Results) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def sections(results: Results) -> Iterator[Settings]:
+def sections(results: Results) -> Iterator[Section]:
     """Costs first, then accuracies, curves, kinds of prompts and likeness."""
-    yield Settings("What it costs, per agent", "\n\n".join(_budgets(results)))
+    yield Section("What it costs, per agent", "\n\n".join(_budgets(results)))
     for accuracy in results.accuracies:
         name = measure_title(accuracy.measure, results.samples)
-        yield Settings(f"{name} on {accuracy.task}", "\n\n".join(_accuracy(results, accuracy)))
+        yield Section(f"{name} on {accuracy.task}", "\n\n".join(_accuracy(results, accuracy)))
     for curves in results.curves:
         name = measure_title(curves.measure, results.samples)
-        yield Settings(f"{name} on {curves.task} during the run", "\n\n".join(_curves(results, curves)))
+        yield Section(f"{name} on {curves.task} during the run", "\n\n".join(_curves(results, curves)))
     for task in results.by_kind:
         body = "\n\n".join(_by_kind(results, task))
-        yield Settings(f"Greedy accuracy on {task} by kind of prompt", body)
+        yield Section(f"Greedy accuracy on {task} by kind of prompt", body)
     if results.alike:
-        yield Settings("Do the agents become alike?", "\n\n".join(_alike(results)))
+        yield Section("Do the agents become alike?", "\n\n".join(_alike(results)))
 
 
 def _heading(results: Results) -> Iterator[str]:
@@ -108,7 +108,7 @@ def _curves(results: Results, curves: Curves) -> Iterator[str]:
         ]
         for method in results.methods
     ]
-    reach = [f"rollouts to {reference}'s last accuracy" for reference in results.references]
+    reach = [f"rollouts to reach {reference}'s final accuracy" for reference in results.references]
     yield "Mean of agents."
     yield markdown_table(["method", *tables, *reach], rows)
     yield _contrasts(tables)
@@ -138,7 +138,7 @@ def _of_agents(accuracies: Mapping[str, float]) -> str:
 
 
 def _alike(results: Results) -> Iterator[str]:
-    yield f"Share of test problems of {results.task} to which two agents give the same greedy answer."
+    yield f"Share of test problems of {results.task} to which two agents give the same greedy response."
     moments = list(next(iter(results.alike.values())))
     rows = [
         [method, *(_shown(results.alike[method][when]) for when in moments)] for method in results.methods

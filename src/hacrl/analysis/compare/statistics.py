@@ -1,13 +1,13 @@
-"""How sure a mean over seeds and problems is, and which word a difference has earned.
+"""How certain a mean over seeds and problems is, and the verdict that a difference supports.
 
-Every value belongs to one seed and one problem; all seeds answer the same problems. Two methods are compared
+Every value belongs to one seed and one problem; all seeds have the same problems. Two methods are compared
 through their differences, seed by seed and problem by problem. See `docs/compare.md` for the reasons.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Literal, TypeVar
 
@@ -20,11 +20,11 @@ Verdict = Literal["better", "worse", "no difference seen"]
 Key = TypeVar("Key", bound=Hashable)
 
 ALPHA = 0.05
-"""Chance of a wrong word that is accepted, for a whole family of comparisons."""
+"""Accepted chance of any wrong verdict in a whole family of comparisons."""
 DRAWS = 5_000
 """Each is counted with both signs of the seeds' error."""
 LEAST_OF_CHANCE = 0.1
-"""Few seeds may be equal by luck: their variance counts at least this share of what single answers bring."""
+"""Few seeds may be equal by luck: their variance is at least this share of what single responses bring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ def measure(values: Array, *, draws: int = DRAWS) -> Measured:
 
 
 def _chance_variance(residual: Array) -> float:
-    """Variance of the mean that comes from single answers, neither from seeds nor from problems."""
+    """Variance of the mean that comes from single responses, neither from seeds nor from problems."""
     seeds, problems = residual.shape
     freedom = (seeds - 1) * (problems - 1)
     return float((residual**2).sum() / freedom / residual.size) if freedom else 0.0
@@ -114,7 +114,7 @@ def _resampling(seeds: int, problems: int, draws: int) -> tuple[Array, Array]:
 
 
 def verdict_of(interval: Estimate) -> Verdict:
-    """The word that an interval of a difference allows."""
+    """The verdict that the interval of a difference supports."""
     if interval.low > 0:
         return "better"
     return "worse" if interval.high < 0 else "no difference seen"
@@ -137,7 +137,7 @@ def holm_levels(p_values: Sequence[float]) -> list[float]:
 
 
 def compare(family: Mapping[Key, Array]) -> dict[Key, Difference]:
-    """All comparisons of a family: the chance that any of their words is wrong is at most `ALPHA`.
+    """All comparisons of a family: the chance that any of their verdicts is wrong is at most `ALPHA`.
 
     Each value is a method's outcomes minus its reference's, [seed, problem].
     """
@@ -147,3 +147,46 @@ def compare(family: Mapping[Key, Array]) -> dict[Key, Difference]:
         key: Difference(found.interval(level), found.p, verdict_of(found.interval(level)))
         for (key, found), level in zip(measured.items(), levels, strict=True)
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """A method against a reference."""
+
+    method: str
+    reference: str
+    difference: Difference
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One number under every method. Its contrasts are one family: they are corrected together."""
+
+    methods: dict[str, Estimate]
+    contrasts: list[Contrast]
+
+
+def tabulate(values: Mapping[str, Array], references: Sequence[str]) -> Table:
+    """Estimates and contrasts of accuracies [seed, problem] by method."""
+    differences = {(m, r): values[m] - values[r] for m, r in pairs(list(values), references)}
+    found = compare(differences)
+    measured = {method: measure(own) for method, own in values.items()}
+    return Table(
+        methods={method: within_range(own.interval()) for method, own in measured.items()},
+        contrasts=[Contrast(m, r, difference) for (m, r), difference in found.items()],
+    )
+
+
+def pairs(methods: Sequence[str], references: Sequence[str]) -> list[tuple[str, str]]:
+    """Every method against every reference; two references are compared with each other once."""
+    return [
+        (method, reference)
+        for number, reference in enumerate(references)
+        for method in methods
+        if method != reference and method not in references[:number]
+    ]
+
+
+def within_range(estimate: Estimate) -> Estimate:
+    """An accuracy's interval without what no accuracy can be."""
+    return replace(estimate, low=max(0.0, estimate.low), high=min(1.0, estimate.high))

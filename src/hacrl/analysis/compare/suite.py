@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationError
 
-from hacrl.analysis.compare.plan import Plan, Variant, as_overrides, check_label, recipes_of
+from hacrl.analysis.compare.faults import NO_FAULTS, Faults
+from hacrl.analysis.compare.plan import Plan, Variant, as_overrides, check_label, plan_of
 from hacrl.recipe import Recipe, RecipeError, parse_recipe
 from hacrl.recipe.problems import Problem, nearest, shown
 from hacrl.recipe.reading import read_mapping
@@ -31,12 +32,12 @@ Seeds = Annotated[
 ]
 Labels = Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(all_different)]
 MethodChoice = None | Text | Changes
-"""Nothing: the method called like its label; a method's name; or recipe keys, `method` among them."""
+"""Nothing: the method of that name; a method's name; or recipe keys, and `faults` besides them."""
 
 
 def _two_or_more(seeds: tuple[int, ...]) -> tuple[int, ...]:
     if len(seeds) < 2:
-        raise ValueError("expected two or more: one tells no difference from chance")
+        raise ValueError("expected two or more: one seed cannot tell a difference from chance")
     return seeds
 
 
@@ -51,6 +52,8 @@ class Setting(Settings):
     """Further methods of this setting alone."""
     changes: Changes = Field(default_factory=dict)
     """Of the recipe, for all methods."""
+    faults: Faults = NO_FAULTS
+    """Agents that misreport their rewards, under every method that has no `faults` of its own."""
 
 
 class Claim(Settings):
@@ -107,7 +110,10 @@ class Suite:
         own = self.file.settings[setting]
         labels = self.file.methods if own.methods is None else own.methods
         chosen = {label: self.file.methods[label] for label in labels} | own.controls
-        return {label: _variant(label, choice) for label, choice in chosen.items()}
+        return {
+            label: _variant(label, choice, own.faults, f"{self.path}, {setting} with method {label}")
+            for label, choice in chosen.items()
+        }
 
     def recipe(self, setting: str, changes: Changes | None = None) -> Recipe:
         """What a setting's methods share."""
@@ -123,8 +129,14 @@ class Suite:
             label: variant.with_settings(tuned.get(label, {}))
             for label, variant in self.variants(setting).items()
         }
-        recipes = recipes_of(self.recipe(setting), variants, f"{self.path}, {setting}")
-        return Plan(out / setting, recipes, self.file.seeds, setting)
+        return plan_of(
+            self.recipe(setting),
+            variants,
+            self.file.seeds,
+            out / setting,
+            where=f"{self.path}, {setting}",
+            name=setting,
+        )
 
     def references(self, setting: str) -> tuple[str, ...]:
         """Those that take part in a setting."""
@@ -133,30 +145,32 @@ class Suite:
 
 
 def load_suite(path: Path) -> Suite:
-    """Read a plan and the tuned values beside it; all mistakes are told at once."""
-    file = _checked(TypeAdapter(SuiteFile), path)
+    """Read a plan and the tuned values beside it; all mistakes are reported at once."""
+    file = _checked(TypeAdapter(SuiteFile), read_mapping(path), str(path))
     problems = list(_unknown_names(file))
     if problems:
         raise RecipeError(str(path), problems)
     beside = path.parent / TUNED
-    tuned = _checked(TypeAdapter(dict[str, dict[str, Changes]]), beside) if beside.exists() else {}
+    form = TypeAdapter(dict[str, dict[str, Changes]])
+    tuned = _checked(form, read_mapping(beside), str(beside)) if beside.exists() else {}
     suite = Suite(path, file, tuned)
     for setting in file.settings:
         suite.plan(setting, Path())  # every recipe is made once: mistakes cost no run
     return suite
 
 
-def _checked(form: TypeAdapter[Form], path: Path) -> Form:
+def _checked(form: TypeAdapter[Form], values: Any, where: str, key: tuple[str, ...] = ()) -> Form:
     try:
-        return form.validate_python(read_mapping(path))
+        return form.validate_python(values)
     except ValidationError as error:
-        raise RecipeError(str(path), [_problem(details) for details in error.errors()]) from None
+        raise RecipeError(where, [_problem(details, key) for details in error.errors()]) from None
 
 
-def _problem(details: Any) -> Problem:
-    key = ".".join(str(part) for part in details["loc"])
+def _problem(details: Any, below: tuple[str, ...]) -> Problem:
+    key = ".".join(str(part) for part in (*below, *details["loc"]))
     if details["type"] == "extra_forbidden":
-        known = {name for section in (SuiteFile, Setting, Claim, Tuning) for name in section.model_fields}
+        sections = (SuiteFile, Setting, Faults, Claim, Tuning)
+        known = {name for section in sections for name in section.model_fields}
         return Problem(key, f"unknown key{nearest(str(details['loc'][-1]), known)}")
     return Problem(key, f"{details['msg']}, got {shown(details['input'])}")
 
@@ -189,11 +203,13 @@ def _missing(key: str, names: Iterable[str], known: Iterable[str]) -> Iterator[P
             yield Problem(key, f"expected one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
 
 
-def _variant(label: str, choice: MethodChoice) -> Variant:
+def _variant(label: str, choice: MethodChoice, faults: Faults, where: str) -> Variant:
     settings = dict(choice) if isinstance(choice, dict) else {"method": choice or label}
     method = settings.pop("method", label)
+    if "faults" in settings:
+        faults = _checked(TypeAdapter(Faults), settings.pop("faults"), where, ("faults",))
     own = dict(method) if isinstance(method, dict) else {"name": method}
-    variant = Variant(str(own.pop("name", label)))
+    variant = Variant(str(own.pop("name", label)), faults=faults)
     return variant.with_settings({f"method.{key}": value for key, value in own.items()}).with_settings(
         settings
     )

@@ -1,20 +1,19 @@
-"""The bench on simulated methods: wrong words come as rarely as promised, and true differences are found."""
+"""Simulated methods: wrong verdicts are as rare as promised, and true differences are found."""
 
 import pytest
-
-from hacrl.analysis.compare.calibration import NULL_WORLDS, World, any_wrong_word, plain_bootstrap, words
+from benchmarks.calibration import NULL_WORLDS, World, any_wrong_verdict, plain_bootstrap, verdict_shares
 
 
 @pytest.mark.parametrize("name", ["as usual", "seeds differ much", "equal on average, not by problem"])
 def test_two_copies_of_one_method_are_told_apart_in_the_nominal_share(name):
-    better, worse = words(NULL_WORLDS[name], 2000)
+    better, worse = verdict_shares(NULL_WORLDS[name], 2000)
     assert 0.035 < better + worse < 0.065
     assert 0.015 < better < 0.035
 
 
 @pytest.mark.parametrize("name", ["seeds hardly differ", "20 problems", "3 seeds", "10 seeds"])
-def test_wrong_words_are_no_more_frequent_in_odd_worlds(name):
-    assert sum(words(NULL_WORLDS[name], 1000)) < 0.065
+def test_wrong_verdicts_are_no_more_frequent_in_odd_worlds(name):
+    assert sum(verdict_shares(NULL_WORLDS[name], 1000)) < 0.065
 
 
 def test_the_plain_bootstrap_would_be_wrong_twice_as_often():
@@ -23,21 +22,21 @@ def test_the_plain_bootstrap_would_be_wrong_twice_as_often():
 
 
 def test_two_seeds_that_happen_to_agree_are_not_believed():
-    assert sum(words(World(seeds=2, problems=10), 1000)) < 0.03
+    assert sum(verdict_shares(World(seeds=2, problems=10), 1000)) < 0.03
 
 
 def test_a_family_of_comparisons_is_wrong_as_rarely_as_one():
-    assert any_wrong_word(World(), 300, methods=6) < 0.075
+    assert any_wrong_verdict(World(), 300, methods=6) < 0.075
 
 
 @pytest.mark.parametrize(("seeds", "power"), [(5, 0.85), (10, 0.99)])
 def test_a_difference_of_seven_points_is_found(seeds, power):
-    better, worse = words(World(shift=0.4, seeds=seeds), 500)
+    better, worse = verdict_shares(World(shift=0.4, seeds=seeds), 500)
     assert better > power
     assert worse == 0
 
 
 def test_the_other_direction_is_called_worse():
-    better, worse = words(World(shift=-0.4), 500)
+    better, worse = verdict_shares(World(shift=-0.4), 500)
     assert better == 0
     assert worse > 0.85

@@ -68,7 +68,7 @@ def test_settings_without_one_of_the_methods_say_nothing(tmp_path):
     others=st.tuples(*[st.integers(0, 40)] * 3),
     margin=st.floats(0, 0.2),
 )
-def test_the_word_is_where_the_interval_lies(tmp_path_factory, solved, others, margin):
+def test_the_verdict_is_where_the_interval_lies(tmp_path_factory, solved, others, margin):
     found = outcomes(tmp_path_factory.mktemp("claims"), {"hacpo": solved, "gspo": others})
     finding = judge(claim("hacpo", "gspo", margin=margin), found)["pair"]
     if finding.holding == "holds":

@@ -5,11 +5,10 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from hacrl.analysis.compare.assembly import run_suite
-from hacrl.analysis.compare.page import DASH
-from hacrl.analysis.compare.places import Place
+from hacrl.analysis.compare.comparison import run_suite, sweeps_of, tune
+from hacrl.analysis.compare.report import DASH
 from hacrl.analysis.compare.suite import load_suite
-from hacrl.analysis.compare.tuning import sweeps_of, tune
+from hacrl.analysis.compare.workers import WorkerPool
 from helpers_suite import finish_all, suite, write_suite
 
 CLAIMS = [
@@ -24,11 +23,11 @@ def page(tmp_path):
     solved = {"hacpo": (30, 31, 30), "gspo": (10, 11, 10), "gspo_x2": (10, 18, 2)}
     for setting in found.file.settings:
         finish_all(found.plan(setting, tmp_path / "out"), solved)
-    run_suite(found, tmp_path / "out", tmp_path / "docs" / "results.md", Place())
+    run_suite(found, tmp_path / "out", tmp_path / "docs" / "results.md", WorkerPool())
     return tmp_path / "docs" / "results.md"
 
 
-def test_the_summary_holds_differences_words_and_dashes(page):
+def test_the_summary_holds_differences_verdicts_and_dashes(page):
     text = page.read_text()
     assert "24 runs: 2 settings, each method with the reported seeds 0, 1, 2" in text
     of_gspo, of_x2 = (part.split("###")[0] for part in text.split("difference to gspo")[1:3])
@@ -80,7 +79,7 @@ def test_tuning_keeps_the_best_values_of_every_method_and_says_so(tmp_path):
         assert sweep.plan.seeds == (7, 8)
         assert all(recipe.task.settings == {"seed": 1} for recipe in sweep.plan.recipes.values())
         finish_all(sweep.plan, {"hacpo-delta-0.1": 12, "hacpo-delta-0.4": 20})
-    chosen = yaml.safe_load(tune(found, tmp_path / "out", Place()).read_text())
+    chosen = yaml.safe_load(tune(found, tmp_path / "out", WorkerPool()).read_text())
     assert chosen == {
         "pair": {"hacpo": {"method.delta": 0.4}},
         "short": {"hacpo": {"method.delta": 0.4}, "wide": {"optimiser.learning_rate": 0.5}},
@@ -89,7 +88,7 @@ def test_tuning_keeps_the_best_values_of_every_method_and_says_so(tmp_path):
     assert tuned.plan("pair", tmp_path).recipes["hacpo"].method.delta == 0.4
     for setting in tuned.file.settings:
         finish_all(tuned.plan(setting, tmp_path / "out"), {})
-    run_suite(tuned, tmp_path / "out", tmp_path / "results.md", Place())
+    run_suite(tuned, tmp_path / "out", tmp_path / "results.md", WorkerPool())
     assert (
         "tuned on the seeds 7, 8, task.seed 1, none of which is reported"
         in (tmp_path / "results.md").read_text()

@@ -1,9 +1,11 @@
 """Plans: what each method's recipe becomes, and what a directory of an earlier comparison allows."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from hacrl.analysis.compare.faults import Faults
 from hacrl.analysis.compare.plan import make_plan, write_plan
 from hacrl.recipe import RecipeError
 from helpers_compare import finish, plan
@@ -100,6 +102,18 @@ def test_other_settings_for_the_same_directory_are_refused_with_the_differences(
     ):
         assert line in str(refused.value)
     assert (tmp_path / "out" / "comparison.json").read_bytes() == kept
+
+
+def test_other_faults_for_the_same_directory_are_refused(tmp_path):
+    planned = make(tmp_path)
+    write_plan(planned, "abc")
+    faulty = replace(planned, faults={"hacpo": Faults(inverted=("ada",))})
+    with pytest.raises(ValueError, match=r"hacpo: faults: none before, .*'inverted'.*'ada'.* now"):
+        write_plan(faulty, "abc")
+    elsewhere = replace(faulty, out=tmp_path / "faulty")
+    assert write_plan(elsewhere, "abc") == write_plan(elsewhere, "abc") == ["abc"]
+    with pytest.raises(ValueError, match=r"hacpo: faults: .*'ada'.* before, none now"):
+        write_plan(replace(planned, out=tmp_path / "faulty"), "abc")
 
 
 def test_methods_and_seeds_may_be_added_and_commits_are_remembered(tmp_path):

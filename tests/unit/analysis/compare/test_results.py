@@ -5,9 +5,9 @@ import json
 import pytest
 
 from hacrl.analysis.compare.comparison import choose_references, run_comparison
-from hacrl.analysis.compare.places import Place
 from hacrl.analysis.compare.report import report
 from hacrl.analysis.compare.results import make_results
+from hacrl.analysis.compare.workers import WorkerPool
 from helpers_compare import finish, plan, read
 
 RIGHT, WRONG = 1.0, 0.0
@@ -70,7 +70,7 @@ def test_runs_on_different_problems_are_refused(planned):
         results(planned)
 
 
-def test_agents_that_answer_alike(planned):
+def test_agents_that_respond_alike(planned):
     alike = results(planned).alike
     assert {method: (found["before"].mean, found["after"].mean) for method, found in alike.items()} == {
         "hacpo": (1.0, 0.5),  # the first four problems are solved by both
@@ -154,7 +154,7 @@ def test_the_report_says_what_the_numbers_say(planned):
 
 
 def test_a_finished_comparison_only_writes_its_results(planned):
-    found = run_comparison(planned, (), Place(jobs=2))
+    found = run_comparison(planned, (), WorkerPool(jobs=2))
     kept = json.loads((planned.out / "results.json").read_text())
     assert kept["seeds"] == [0, 1]
     assert kept["accuracies"][0]["mean"]["methods"]["hacpo"]["mean"] == 9 / 16

@@ -4,8 +4,8 @@ import io
 
 from rich.console import Console
 
-from hacrl.analysis.compare import progress
-from hacrl.analysis.compare.progress import Progress
+from hacrl.analysis.compare import runner
+from hacrl.analysis.compare.runner import ProgressDisplay
 from helpers_compare import finish, plan
 
 
@@ -13,9 +13,9 @@ def test_lines_without_a_terminal_count_runs_and_tell_the_time_left(tmp_path, mo
     planned = plan(tmp_path, ["hacpo", "gspo"])
     finish(planned, "hacpo", 0, {"ada": [1.0], "bob": [1.0]})
     clock = iter([0.0, 10.0, 100.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(runner.time, "monotonic", lambda: next(clock))
     shown = io.StringIO()
-    display = Progress(planned.runs(), Console(file=shown, width=200))
+    display = ProgressDisplay(planned.runs(), Console(file=shown, width=200))
     display.running({"gspo/seed_0": 1})  # a resumed run: its first step was done before
     display.running({"gspo/seed_0": 4})  # 3 steps in 100 s; left are 4, and 4 of hacpo
     display.ended(planned.run("gspo", 0), None)
@@ -31,7 +31,7 @@ def test_lines_without_a_terminal_count_runs_and_tell_the_time_left(tmp_path, mo
 def test_one_bar_on_a_terminal(tmp_path):
     planned = plan(tmp_path, ["hacpo", "gspo"])
     shown = io.StringIO()
-    display = Progress(planned.runs(), Console(file=shown, width=200, force_terminal=True))
+    display = ProgressDisplay(planned.runs(), Console(file=shown, width=200, force_terminal=True))
     display.running({"hacpo/seed_0": 2, "gspo/seed_0": 2})
     display.close()
     assert "0/4 runs  hacpo/seed_0, gspo/seed_0" in shown.getvalue()

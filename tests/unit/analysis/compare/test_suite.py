@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hacrl.analysis.compare.faults import Faults
 from hacrl.analysis.compare.suite import load_suite
 from hacrl.recipe import RecipeError
 from helpers_suite import PLAN, suite, write_suite
@@ -47,6 +48,23 @@ def test_nested_keys_of_a_method_change_nothing_beside_them(tmp_path):
     assert (exchange.topology, exchange.length_norm) == ("ring", "bytes")
 
 
+def test_faults_of_a_setting_are_those_of_every_method_without_its_own(tmp_path):
+    settings = {
+        "pair": PLAN["settings"]["pair"],
+        "short": {
+            "recipe": "short.yaml",
+            "faults": {"inverted": ["bob"]},
+            "controls": {"both": {"method": "hacpo", "faults": {"shuffled": ["ada", "bob"]}}},
+        },
+    }
+    read = suite(tmp_path, settings=settings)
+    assert not read.plan("pair", tmp_path).faults
+    plan = read.plan("short", tmp_path)
+    assert plan.run("both", 0).faults == Faults(shuffled=("ada", "bob"))
+    for method in ("gspo", "hacpo"):
+        assert plan.run(method, 0).faults == Faults(inverted=("bob",))
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -62,6 +80,18 @@ def test_nested_keys_of_a_method_change_nothing_beside_them(tmp_path):
         ({"methods": PLAN["methods"] | {"new": "hacpa"}}, "plan.yaml, short with method new(.*\n)+.*hacpo"),
         ({"methods": PLAN["methods"] | {"new": {"method": "gspo", "stepz": 1}}}, "stepz: unknown key"),
         ({"claims": [{"text": "t", "better": "hacpo", "worse": "grpo"}]}, "claims.0: .*'grpo'"),
+        (
+            {"settings": {"pair": {"recipe": "pair.yaml", "faults": {"inverted": ["bbo"]}}}},
+            r"faults.inverted: expected some of the agents \['ada', 'bob'\], got 'bbo'; did you mean 'bob'\?",
+        ),
+        (
+            {"methods": PLAN["methods"] | {"new": {"method": "hacpo", "faults": {"shuffled": ["eve"]}}}},
+            "with method new(.*\n)+.*faults.shuffled: .*'eve'",
+        ),
+        (
+            {"methods": PLAN["methods"] | {"new": {"method": "hacpo", "faults": {"shufled": ["ada"]}}}},
+            r"faults.shufled: unknown key; did you mean 'shuffled'\?",
+        ),
         ({"tuning": {"seeds": [2], "sweeps": {}}}, "tuning.seeds: 2 is a reported seed"),
         (
             {"settings": PLAN["settings"] | {"pair": {"recipe": "pair.yaml", "controls": {"gspo": None}}}},

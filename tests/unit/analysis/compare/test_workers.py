@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from hacrl.analysis.compare.ray_workers import RayWorker
+from hacrl.analysis.compare.workers import RayWorker
 
 ALIVE: Any = SimpleNamespace(lost=False, check=lambda: None, check_now_and_then=lambda: None)
 
@@ -14,13 +14,13 @@ class RayError(Exception): ...
 
 
 class FakeRay:
-    """Every answer is a list of one thing, empty until it is there; an error is raised when it is got."""
+    """Replies are ready once they are in `replies`; an error among them is raised when it is got."""
 
     exceptions = SimpleNamespace(RayError=RayError)
 
     def __init__(self) -> None:
         self.asked: list[str] = []
-        self.answers: dict[str, Any] = {}
+        self.replies: dict[str, Any] = {}
         """By method; what is not here has not come yet."""
         self.killed = 0
 
@@ -39,11 +39,11 @@ class FakeRay:
 
         return SimpleNamespace(remote=ask)
 
-    def wait(self, answers: list[str], timeout: float) -> tuple[list[str], list[str]]:
-        return [answer for answer in answers if answer in self.answers], []
+    def wait(self, replies: list[str], timeout: float) -> tuple[list[str], list[str]]:
+        return [reply for reply in replies if reply in self.replies], []
 
-    def get(self, answer: str) -> Any:
-        found = self.answers[answer]
+    def get(self, reply: str) -> Any:
+        found = self.replies[reply]
         if isinstance(found, Exception):
             raise found
         return found
@@ -54,7 +54,7 @@ class FakeRay:
 
 def begun(ray: FakeRay) -> RayWorker:
     worker = RayWorker(ray, ALIVE)
-    ray.answers["__ray_ready__"] = True
+    ray.replies["__ray_ready__"] = True
     run: Any = SimpleNamespace(name="gspo/seed_0")
     worker.begin(run)
     return worker
@@ -64,7 +64,7 @@ def test_a_run_is_given_only_to_a_worker_for_which_there_is_room():
     ray = FakeRay()
     worker = RayWorker(ray, ALIVE)
     assert not worker.idle
-    ray.answers["__ray_ready__"] = True
+    ray.replies["__ray_ready__"] = True
     assert worker.idle
 
 
@@ -73,10 +73,10 @@ def test_a_worker_is_asked_until_its_run_has_ended():
     worker = begun(ray)
     assert not worker.idle
     assert worker.ended() is None
-    ray.answers["ended"] = None  # it goes on
+    ray.replies["ended"] = None  # it goes on
     assert worker.ended() is None
     assert ray.asked == ["start", "__ray_ready__", "begin", "ended", "ended"]
-    ray.answers["ended"] = "with code 0"
+    ray.replies["ended"] = "with code 0"
     assert worker.ended() == "with code 0"
     assert worker.idle
     assert worker.ended() is None
@@ -85,7 +85,7 @@ def test_a_worker_is_asked_until_its_run_has_ended():
 def test_a_lost_worker_costs_its_run_and_is_started_anew():
     ray = FakeRay()
     worker = begun(ray)
-    ray.answers = {"ended": RayError("its node has died")}
+    ray.replies = {"ended": RayError("its node has died")}
     assert worker.ended() == "with its worker on the cluster: its node has died"
     assert (worker.run, ray.killed, ray.asked.count("start")) == (None, 1, 2)
     assert not worker.idle
