@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hacrl.analysis.compare.comparison import run_comparison
+from hacrl.analysis.compare.faults import Faults
 from hacrl.analysis.compare.plan import make_plan
 from hacrl.analysis.compare.workers import LocalWorker, WorkerPool
 from hacrl.cli.app import app
@@ -191,11 +193,13 @@ def test_a_run_that_fails_does_not_end_the_others(recipe_file, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_costs_its_run_alone(recipe_file, tmp_path):
+def test_a_worker_that_is_killed_costs_its_run_alone(recipe_file, whole, tmp_path):
+    """The next run has faults, which reach it with the job."""
     plan = planned(recipe_file, tmp_path / "out")
     for one in plan.runs():
         one.log.parent.mkdir(parents=True, exist_ok=True)
-    first, second, *_ = plan.runs()
+    first = plan.run("hacpo", 0)
+    second = replace(plan.run("hacpo", 1), faults=Faults(inverted=("bob",)))
     worker = LocalWorker()
     worker.begin(first)
     while not first.directory.config.exists():
@@ -216,6 +220,9 @@ def test_a_worker_that_is_killed_costs_its_run_alone(recipe_file, tmp_path):
     worker.close()
     assert how == "with code 0", second.log.read_text()
     assert second.finished
+    run(second.recipe, tmp_path / "same", reward_funcs=None, deliver=second.faults.delivery(second.recipe))
+    assert outcome(second.directory.path) == outcome(tmp_path / "same")
+    assert outcome(second.directory.path) != outcome(whole.run("hacpo", 1).directory.path)
 
 
 def test_mistakes_cost_no_time(recipe_file, tmp_path):
