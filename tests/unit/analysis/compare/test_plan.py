@@ -40,7 +40,12 @@ def test_the_recipes_settings_stay_with_their_method(tmp_path):
     assert (recipes["hacpo"].method.delta, recipes["hacpo"].method.without) == (0.7, ())
     ablation = recipes["hacpo-no_clipping"].method
     assert (ablation.delta, ablation.without) == (0.7, ("clipping",))
-    assert recipes["gspo"].method.settings() == {"clip_low": 3e-4, "clip_high": 4e-4, "epochs": 1}
+    assert recipes["gspo"].method.model_dump() == {
+        "name": "gspo",
+        "clip_low": 3e-4,
+        "clip_high": 4e-4,
+        "epochs": 1,
+    }
 
 
 def test_labels_and_settings_of_one_method_alone(tmp_path):
