@@ -14,7 +14,7 @@ from rich.progress import Progress as Bar
 from hacrl.analysis.compare.plan import PlannedRun
 from hacrl.analysis.compare.workers import Worker, WorkerPool
 from hacrl.runs.files import make_directory
-from hacrl.training.signals import stop_requests
+from hacrl.training.process import stop_requests
 
 POLL_SECONDS = 0.2
 LOG_LINES_SHOWN = 5
