@@ -12,7 +12,7 @@ from rich.table import Table
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import Sampling
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.tasks.procedural import TASKS, load_procedural
 from hacrl.tasks.toy_models import models as toy_models
 from hacrl.types import Prompt
@@ -30,7 +30,8 @@ def accuracy(
 
     An answer is a regular expression; one that consists of digits matches just itself.
     """
-    rollouts = agent.sample(prompts, samples, Sampling(max_new_tokens=LONGEST, greedy=greedy), seed=0)
+    sampling = SamplingSettings(max_new_tokens=LONGEST)
+    rollouts = agent.sample(prompts, samples, sampling.as_greedy() if greedy else sampling, seed=0)
     by_id = {prompt.id: prompt for prompt in prompts}
     right: dict[str, list[bool]] = defaultdict(list)
     for rollout in rollouts:

@@ -6,6 +6,7 @@ import copy
 import random
 import string
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models
@@ -23,9 +24,9 @@ from transformers import (
 
 from hacrl.agents.backends.interfaces import Row
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import Optimisation
 from hacrl.algorithm import gspo_loss
 from hacrl.algorithm.batch import SourceData
+from hacrl.recipe.settings import OptimiserSettings
 from hacrl.types import Prompt, TrainingRow
 
 PAD, EOS = 0, 1
@@ -100,11 +101,20 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>")
 
 
+SLOW = OptimiserSettings(kl=0.0)
+"""For tests that do not care how fast an agent learns."""
+
+
 def tiny_policy(
-    architecture: str = "qwen3", optimisation: Optimisation | None = None, *, name: str = "ada", seed: int = 0
+    architecture: str = "qwen3",
+    optimiser: OptimiserSettings | None = SLOW,
+    *,
+    name: str = "ada",
+    seed: int = 0,
+    **options: Any,
 ) -> Policy:
     """A policy over a fresh tiny model."""
-    return Policy(name, tiny_model(architecture, seed), tiny_tokenizer(), optimisation=optimisation)
+    return Policy(name, tiny_model(architecture, seed), tiny_tokenizer(), optimiser=optimiser, **options)
 
 
 def text_prompts(count: int, seed: int = 0) -> list[Prompt]:

@@ -9,13 +9,13 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import LoraSettings, Optimisation, Sampling, VllmSettings
+from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, VllmSettings
 from hacrl.types import Rollout
 from helpers_agents import CONFIGS, tiny_tokenizer
 
 BOUND = 1e-4
 """Largest difference of one token's log-prob in fp32; docs/vllm.md has what was measured."""
-GREEDY = Sampling(max_new_tokens=40, greedy=True)
+GREEDY = SamplingSettings(max_new_tokens=40).as_greedy()
 SMALL_CACHE = VllmSettings(cache_gigabytes=0.05, max_rows=64)
 
 
@@ -33,9 +33,9 @@ def network(architecture: str) -> PreTrainedModel:
 
 def agent(architecture: str, engine: VllmSettings | None = None, lora: LoraSettings | None = None) -> Policy:
     """Named ada; the same weights with every engine."""
-    optimisation = Optimisation(learning_rate=1e-2)
+    optimiser = OptimiserSettings(learning_rate=1e-2, kl=0.0)
     model = network(architecture)
-    return Policy("ada", model, tiny_tokenizer(), optimisation=optimisation, lora=lora, engine=engine)
+    return Policy("ada", model, tiny_tokenizer(), optimiser=optimiser, lora=lora, engine=engine)
 
 
 def largest_difference(rollouts: Sequence[Rollout]) -> float:

@@ -5,8 +5,8 @@ import torch
 from benchmarks.toy_models import accuracy
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import Optimisation, Sampling
 from hacrl.algorithm import gspo_loss, own_advantages
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from hacrl.tasks.procedural import load_procedural
 from hacrl.tasks.toy_models import models as toy_models
 from hacrl.types import TrainingRow
@@ -22,7 +22,7 @@ def objective(logps, mask, data, update):
 
 def mini_batches(agent, prompts, seed, *, shuffled=False):
     """One step's own responses with their group-relative advantages, cut into updates."""
-    rollouts = agent.sample(prompts, SAMPLES, Sampling(max_new_tokens=16), seed)
+    rollouts = agent.sample(prompts, SAMPLES, SamplingSettings(max_new_tokens=16), seed)
     answers = {prompt.id: prompt.columns["answer"] for prompt in prompts}
     right = torch.tensor([float(rollout.text == answers[rollout.prompt_id]) for rollout in rollouts])
     rewards = right.view(1, PROMPTS, SAMPLES)
@@ -51,8 +51,8 @@ def mini_batches(agent, prompts, seed, *, shuffled=False):
 def gain(base, seed, *, shuffled=False):
     """How much sampled test accuracy GSPO adds."""
     task = load_procedural("digits", train=STEPS * 33, test=300, seed=100 + seed)
-    optimisation = Optimisation(learning_rate=3e-4, betas=(0.9, 0.98), warmup_updates=10)
-    agent = Policy.load("learner", base, optimisation=optimisation)
+    optimiser = OptimiserSettings(learning_rate=3e-4, betas=(0.9, 0.98), warmup_updates=10, kl=0.0)
+    agent = Policy.load("learner", base, optimiser=optimiser)
     before = accuracy(agent, task.test, samples=2)["mean"]
     for step in range(STEPS):
         prompts = task.train[step * PROMPTS : (step + 1) * PROMPTS]

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from hacrl.agents.blueprint import Blueprint
+from hacrl.recipe.settings import AgentSettings
 from hacrl.rewards.processes import descendants
 from hacrl.runtime import AgentLost
 from hacrl.runtime.placement import Resources
@@ -80,5 +81,5 @@ def test_an_agent_that_does_not_fit_is_an_error_that_says_what_is_missing(tmp_pa
     with pytest.raises(
         AgentLost, match=r"no room within 2 s: it needs 2 CPUs and 2 GPUs on 1 machine .*0 GPUs"
     ):
-        runtime.load([Blueprint("ada", str(tmp_path))])
+        runtime.load([Blueprint(AgentSettings(name="ada", model=str(tmp_path)))])
     assert not descendants(os.getpid())

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import Sampling
 from hacrl.recipe import RecipeError
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.runs.files import StorageError
 from hacrl.tasks import load
 from hacrl.training.evaluation import evaluate
@@ -144,7 +144,7 @@ def test_saved_agents_need_no_hacrl(agents, tmp_path):
     run(recipe(pair(agents), steps=1), tmp_path / "run")
     saved = tmp_path / "run" / "agents" / "bob"
     prompts = load("digits", train=90, test=30).test[:5]
-    rollouts = Policy.load("bob", saved).sample(prompts, 1, Sampling(max_new_tokens=6, greedy=True), 0)
+    rollouts = Policy.load("bob", saved).sample(prompts, 1, SamplingSettings(max_new_tokens=6).as_greedy(), 0)
     script = (
         "import json, sys\n"
         "from transformers import AutoModelForCausalLM, AutoTokenizer\n"

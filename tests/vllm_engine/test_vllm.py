@@ -10,7 +10,7 @@ import torch
 
 from hacrl.agents.policy import Policy
 from hacrl.agents.sampler import nucleus
-from hacrl.agents.settings import Sampling
+from hacrl.recipe.settings import SamplingSettings
 from helpers_agents import likelihood, random_rows, text_prompts, training_rows
 from helpers_real_vllm import BOUND, GREEDY, SMALL_CACHE, agent, largest_difference, network
 
@@ -46,7 +46,7 @@ def test_the_same_greedy_answers_with_the_same_log_probs(policy: Policy, archite
     assert [r.token_ids for r in found] == [r.token_ids for r in wanted]
     assert [r.text for r in found] == [r.text for r in wanted]
     assert [r.finish_reason for r in found] == [r.finish_reason for r in wanted]
-    drawn = policy.sample(prompts, 4, Sampling(max_new_tokens=40), seed=0)
+    drawn = policy.sample(prompts, 4, SamplingSettings(max_new_tokens=40), seed=0)
     difference = max(largest_difference(found), largest_difference(drawn))
     print(f"{architecture}: largest difference of a token's log-prob {difference:.2g}")
     assert difference < BOUND
@@ -54,7 +54,7 @@ def test_the_same_greedy_answers_with_the_same_log_probs(policy: Policy, archite
 
 
 def test_a_response_depends_on_its_own_seed_alone(policy: Policy) -> None:
-    prompts, sampling = text_prompts(6), Sampling(max_new_tokens=12)
+    prompts, sampling = text_prompts(6), SamplingSettings(max_new_tokens=12)
     once = policy.sample(prompts, 3, sampling, seed=1)
     assert [r.token_ids for r in policy.sample(prompts, 3, sampling, seed=1)] == [r.token_ids for r in once]
     alone = policy.sample(prompts[2:3], 3, sampling, seed=1)
@@ -65,7 +65,7 @@ def test_a_response_depends_on_its_own_seed_alone(policy: Policy) -> None:
 
 def test_temperature_and_top_p_mean_the_same(policy: Policy, architecture: str) -> None:
     (prompt,) = text_prompts(1)
-    sampling = Sampling(max_new_tokens=1, temperature=2.0, top_p=0.8)
+    sampling = SamplingSettings(max_new_tokens=1, temperature=2.0, top_p=0.8)
     drawn = Counter(r.token_ids[0] for r in policy.sample([prompt], 600, sampling, seed=0))
     ids = torch.tensor([policy.encoder.encode_prompt(prompt)])
     with torch.inference_mode():

@@ -14,7 +14,7 @@ import pytest
 
 from hacrl.agents.errors import EngineFailed
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import LoraSettings, Sampling, VllmSettings
+from hacrl.recipe.settings import LoraSettings, SamplingSettings, VllmSettings
 from hacrl.types import Prompt
 from helpers_agents import likelihood, random_rows, text_prompts, training_rows
 from helpers_real_vllm import BOUND, GREEDY, SMALL_CACHE, agent, largest_difference
@@ -112,7 +112,7 @@ def test_smollm2_gives_the_same_greedy_answers() -> None:
         Prompt(id=str(place), text=({"role": "user", "content": text},))
         for place, text in enumerate(questions)
     ]
-    sampling = Sampling(max_new_tokens=32, greedy=True)
+    sampling = SamplingSettings(max_new_tokens=32).as_greedy()
     engine = VllmSettings(cache_gigabytes=0.5, max_rows=8)
     found = Policy.load("smol", SMOLLM2, engine=engine).sample(prompts, 1, sampling, seed=0)
     wanted = Policy.load("smol", SMOLLM2).sample(prompts, 1, sampling, seed=0)

@@ -9,9 +9,9 @@ from typing import Protocol
 from torch import Tensor
 
 from hacrl.agents.backends.interfaces import Row
-from hacrl.agents.settings import Sampling
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm.batch import Objective
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.types import Encoder, MiniBatch, Prompt, Rollout
 
 
@@ -34,7 +34,9 @@ class Agent(Protocol):
     def context_length(self) -> int | None:
         """Most tokens of a prompt and its response together; None: no limit."""
 
-    def sample(self, prompts: Sequence[Prompt], samples: int, sampling: Sampling, seed: int) -> list[Rollout]:
+    def sample(
+        self, prompts: Sequence[Prompt], samples: int, sampling: SamplingSettings, seed: int
+    ) -> list[Rollout]:
         """Draw `samples` responses to each prompt, in order of prompts, then samples."""
 
     def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
 from hacrl.agents.policy import Policy
 from hacrl.agents.ranks import Ranks
-from hacrl.agents.settings import LoraSettings, Optimisation, VllmSettings
 from hacrl.algorithm.critic import CriticParams
+from hacrl.recipe.settings import AgentSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
 from hacrl.tasks.toy_models import models as toy_models
 
 
@@ -18,27 +18,39 @@ from hacrl.tasks.toy_models import models as toy_models
 class Blueprint:
     """The same blueprint makes the same agent, in any process."""
 
-    name: str
-    model: str
-    """`toy:NAME`, a directory that `save_pretrained` wrote, or a hub id."""
-    device: str = "auto"
-    optimisation: Optimisation | None = None
-    lora: LoraSettings | None = None
+    agent: AgentSettings
+    optimiser: OptimiserSettings | None = None
+    """With the agent's own learning rate; None: it is not going to be trained."""
+    updates: UpdatesSettings = field(default_factory=UpdatesSettings)
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
+    total_updates: int | None = None
+    """Of the whole run, for learning rates that decay."""
     critic: CriticParams | None = None
-    engine: VllmSettings | None = None
-    """None: the built-in sampler."""
     seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """The agent's name."""
+        return self.agent.name
+
+    @property
+    def device(self) -> str:
+        """Where the agent computes, as the recipe says it."""
+        return self.agent.device
 
     def load(self, ranks: Ranks | None = None) -> Policy:
         """The agent, in this process and on its device; with `ranks`, this process's part of it."""
         return Policy.load(
             self.name,
-            model_path(self.model),
+            model_path(self.agent.model),
             device=device_of(self.device),
-            optimisation=self.optimisation,
-            lora=self.lora,
+            optimiser=self.optimiser,
+            updates=self.updates,
+            total_updates=self.total_updates,
+            lora=self.agent.lora,
             critic=self.critic,
-            engine=self.engine,
+            engine=self.agent.engine,
+            max_rows=self.sampling.max_rows,
             seed=self.seed,
             ranks=ranks,
         )

@@ -16,9 +16,9 @@ from hacrl.agents.backends.interfaces import Row, response_mask, right_padded
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.ranks import Ranks
-from hacrl.agents.settings import Optimisation
 from hacrl.agents.updater import micro_batches, padded
 from hacrl.algorithm.critic import CriticParams, gae, value_loss, whitened
+from hacrl.recipe.settings import OptimiserSettings, UpdatesSettings
 from hacrl.types import Judgement, MiniBatch, TrainingRow
 
 LEARNING_RATE_FACTOR = 10
@@ -65,19 +65,23 @@ class Critic:
         agent: str,
         model: PreTrainedModel,
         params: CriticParams,
-        optimisation: Optimisation,
+        optimiser: OptimiserSettings,
+        updates: UpdatesSettings | None = None,
+        total_updates: int | None = None,
         ranks: Ranks | None = None,
     ) -> None:
+        """`optimiser`, `updates` and `total_updates` are the agent's."""
         self._agent = agent
         self._params = params
-        self._budget = optimisation.tokens_per_micro_batch
+        self._budget = (updates or UpdatesSettings()).tokens_per_micro_batch
         self._device = model.device
         self._ranks = ranks or Ranks()
         self._network = ValueModel(model)
         self._ranks.shard(self._network, self._network.head)
         trained = {name: p for name, p in self._network.named_parameters() if p.requires_grad}
-        rate = params.learning_rate or LEARNING_RATE_FACTOR * optimisation.learning_rate
-        self.optimiser = Optimiser(trained, replace(optimisation, learning_rate=rate))
+        rate = params.learning_rate or LEARNING_RATE_FACTOR * optimiser.learning_rate
+        settings = optimiser.model_copy(update={"learning_rate": rate})
+        self.optimiser = Optimiser(trained, settings, total_updates)
 
     def values(self, rows: Sequence[Row]) -> Tensor:
         """Values [s, t], each read before its response token; 0 where padded."""

@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from hacrl.agents.errors import AgentError
-from hacrl.agents.settings import LoraSettings
 from hacrl.huggingface import no_progress_bar
+from hacrl.recipe.settings import LoraSettings
 
 ADAPTER_CONFIG = "adapter_config.json"
 

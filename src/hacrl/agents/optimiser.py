@@ -8,24 +8,39 @@ from collections.abc import Container, Mapping
 import torch
 from torch import Tensor, nn
 
+from hacrl.agents.errors import AgentError
 from hacrl.agents.ranks import whole
-from hacrl.agents.settings import Optimisation
+from hacrl.recipe.settings import OptimiserSettings
 
 WEIGHT, MOMENT = "weight/", "exp_avg/"
 """What begins the keys of weights and of first moments in `Optimiser.tensors`; their names follow."""
 
 
-def learning_rate_factor(settings: Optimisation, update: int) -> float:
-    """Share of the peak learning rate at an update counted from 0: linear warm-up, then the schedule."""
+def learning_rate_factor(settings: OptimiserSettings, update: int, total_updates: int | None) -> float:
+    """Share of the peak learning rate at an update counted from 0: linear warm-up, then the schedule.
+
+    A schedule that decays reaches 0 after `total_updates`.
+    """
     if update < settings.warmup_updates:
         return update / settings.warmup_updates
     if settings.schedule == "constant":
         return 1.0
-    assert settings.total_updates is not None
-    done = (update - settings.warmup_updates) / (settings.total_updates - settings.warmup_updates)
+    assert total_updates is not None
+    done = (update - settings.warmup_updates) / (total_updates - settings.warmup_updates)
     if settings.schedule == "linear":
         return max(0.0, 1.0 - done)
     return max(0.0, 0.5 * (1.0 + math.cos(math.pi * min(1.0, done))))
+
+
+def _check_schedule(settings: OptimiserSettings, total_updates: int | None) -> None:
+    """Refuse a schedule that decays without knowing when it ends."""
+    if settings.schedule == "constant":
+        return
+    if total_updates is None or total_updates <= settings.warmup_updates:
+        raise AgentError(
+            f"total_updates is {total_updates}: a {settings.schedule} schedule needs the number of updates "
+            f"of the whole run, more than its warmup_updates ({settings.warmup_updates})"
+        )
 
 
 class Optimiser:
@@ -35,12 +50,20 @@ class Optimiser:
     Weights that are sharded over ranks stay so, with their gradients and moments.
     """
 
-    def __init__(self, parameters: Mapping[str, nn.Parameter], settings: Optimisation) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, nn.Parameter],
+        settings: OptimiserSettings,
+        total_updates: int | None = None,
+    ) -> None:
+        """`total_updates` of the whole run: a linear or cosine schedule has to know them."""
+        _check_schedule(settings, total_updates)
         self._settings = settings
-        self._parameters = dict(parameters)
+        self._total_updates = total_updates
+        self.parameters = dict(parameters)
         self._masters = {
             name: parameter if parameter.dtype == torch.float32 else nn.Parameter(parameter.detach().float())
-            for name, parameter in self._parameters.items()
+            for name, parameter in self.parameters.items()
         }
         masters = list(self._masters.values())
         fused = bool(masters) and masters[0].device.type in ("cpu", "cuda")
@@ -57,18 +80,19 @@ class Optimiser:
     @property
     def learning_rate(self) -> float:
         """What the next update uses."""
-        return self._settings.learning_rate * learning_rate_factor(self._settings, self.updates)
+        factor = learning_rate_factor(self._settings, self.updates, self._total_updates)
+        return self._settings.learning_rate * factor
 
     def gradient_norm(self) -> Tensor:
         """Norm over all gradients, before clipping."""
-        gradients = [p.grad for p in self._parameters.values() if p.grad is not None]
+        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
         return whole(nn.utils.get_total_norm(gradients))
 
     def step(self, gradient_norm: Tensor) -> None:
         """Clip the gradients to the maximal norm and update the weights."""
-        with_gradient = [p for p in self._parameters.values() if p.grad is not None]
+        with_gradient = [p for p in self.parameters.values() if p.grad is not None]
         nn.utils.clip_grads_with_norm_(with_gradient, self._settings.max_grad_norm, gradient_norm)
-        for name, parameter in self._parameters.items():
+        for name, parameter in self.parameters.items():
             if self._masters[name] is not parameter and parameter.grad is not None:
                 self._masters[name].grad = parameter.grad.float()
         for group in self._adamw.param_groups:
@@ -80,13 +104,13 @@ class Optimiser:
 
     def discard_gradients(self) -> None:
         """Forget all gradients."""
-        for parameter in (*self._parameters.values(), *self._masters.values()):
+        for parameter in (*self.parameters.values(), *self._masters.values()):
             parameter.grad = None
 
     def move(self, device: torch.device) -> None:
         """Keep the master copies and the moments on another device; the weights are the model's."""
         for name, master in self._masters.items():
-            if master is not self._parameters[name]:
+            if master is not self.parameters[name]:
                 # AdamW knows it by its identity; the data of a sharded one cannot be set.
                 moved = nn.Parameter(master.detach().to(device))
                 torch.utils.swap_tensors(master, moved)  # type: ignore[no-untyped-call]
@@ -117,6 +141,6 @@ class Optimiser:
     @torch.no_grad()
     def refresh(self) -> None:
         """Bring weights in half precision up to date with their master copies."""
-        for name, parameter in self._parameters.items():
+        for name, parameter in self.parameters.items():
             if self._masters[name] is not parameter:
                 parameter.copy_(self._masters[name])

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hacrl.agents import loading, training_state
 from hacrl.agents.backends.choice import choose_backends
 from hacrl.agents.backends.interfaces import Row
-from hacrl.agents.backends.vllm import VllmEngine
-from hacrl.agents.backends.vllm_check import checked
+from hacrl.agents.backends.vllm import VllmEngine, checked
 from hacrl.agents.backends.vllm_weights import merged_weights
 from hacrl.agents.critic import Critic
 from hacrl.agents.errors import AgentError, explain_out_of_memory
@@ -24,13 +23,18 @@ from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.ranks import Ranks, whole, whole_state
 from hacrl.agents.reference import FrozenCopy, without_adapters
 from hacrl.agents.rendering import Rendering
-from hacrl.agents.sampler import Drawn, Job, draw
-from hacrl.agents.settings import LoraSettings, Optimisation, Sampling, VllmSettings
-from hacrl.agents.streams import Stream
-from hacrl.agents.updater import Learner, ReferenceLogps, UpdateReport, micro_batches
+from hacrl.agents.sampler import Drawn, Job, Stream, draw
+from hacrl.agents.updater import ReferenceLogps, Updater, UpdateReport, micro_batches
 from hacrl.algorithm.batch import Objective
 from hacrl.algorithm.critic import CriticParams
 from hacrl.huggingface import no_progress_bar
+from hacrl.recipe.settings import (
+    LoraSettings,
+    OptimiserSettings,
+    SamplingSettings,
+    UpdatesSettings,
+    VllmSettings,
+)
 from hacrl.types import MiniBatch, Prompt, Rollout
 
 CRITIC = "critic/"
@@ -49,59 +53,47 @@ class Policy:
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         *,
-        optimisation: Optimisation | None = None,
+        optimiser: OptimiserSettings | None = None,
+        updates: UpdatesSettings | None = None,
+        total_updates: int | None = None,
         lora: LoraSettings | None = None,
         critic: CriticParams | None = None,
         engine: VllmSettings | None = None,
+        max_rows: int | None = None,
         template_variables: Mapping[str, object] | None = None,
         seed: int = 0,
         ranks: Ranks | None = None,
     ) -> None:
-        """Use a model in memory as an agent; it is trained in place. `seed` initialises the LoRA adapters.
+        """Use a model in memory as an agent; it is trained in place.
 
-        With `critic` the agent has a second model that judges its responses (`judge`), which PPO needs.
-        With `engine` vLLM draws its responses, else the built-in sampler.
-        `template_variables` go to the chat template (see `Rendering`). With `ranks` this is one of several
-        processes that hold the agent together: all have to be asked the same things.
+        Without `optimiser` the agent samples and scores but cannot be trained: it has neither moments nor a
+        copy of its initial weights. `total_updates` of the whole run are what a learning rate that decays
+        needs to know. `seed` initialises the LoRA adapters. With `critic` a second model judges its
+        responses (`judge`), which PPO needs. With `engine` vLLM draws its responses, at most `max_rows` at a
+        time, otherwise the built-in sampler. `template_variables` go to the chat template (see `Rendering`).
+        With `ranks` this is one of several processes that hold the agent together: all have to make the same
+        calls.
         """
         self.name = name
-        self.optimisation = optimisation or Optimisation()
+        self._updates = updates or UpdatesSettings()
         self._tokenizer = tokenizer
         self._whole: Any = loading.with_adapters(model, lora, seed) if lora else model
         """What is saved: the model itself, or peft's wrapper around it."""
         adapted = hasattr(self._whole, "disable_adapter")
         self._model: PreTrainedModel = self._whole.get_base_model() if adapted else self._whole
         self._model.eval()
-        loading.check_vocabulary(self._model, tokenizer, name)
-        eos_ids = loading.eos_ids(self._model, tokenizer)
-        if not eos_ids:
-            raise AgentError(
-                f"agent {name!r} has no EOS token, so no response could ever end: "
-                "set eos_token in the tokenizer or eos_token_id in generation_config.json"
-            )
-        self.encoder = Rendering(tokenizer, eos_ids=eos_ids, template_variables=template_variables)
-        self._ranks = ranks = ranks or Ranks()
-        self._critic = Critic(name, self._model, critic, self.optimisation, ranks) if critic else None
-        self._paths = choose_backends(
-            self._model, self.optimisation.gradient_checkpointing, sharded=ranks.several
-        )
-        self._initial = self._make_initial(adapted) if self.optimisation.kl > 0 else None
-        ranks.shard(self._model)
-        self._optimiser = Optimiser(self._trainable(), self.optimisation)
-        self._optimisers = {"": self._optimiser} | ({CRITIC: self._critic.optimiser} if self._critic else {})
-        self._learner = Learner(
-            name,
-            self._paths.scorer,
-            self._optimiser,
-            self.optimisation.tokens_per_micro_batch,
-            self._model.device,
-            ranks,
-        )
-        if self._initial is not None:
-            self._learner.add_kl(self.optimisation.kl, self._initial)
+        self.encoder = _make_encoder(name, self._model, tokenizer, template_variables)
+        self._ranks = ranks or Ranks()
+        # The critic and the reference copy the model, so they are made before it is sharded.
+        self._critic = self._make_critic(critic, optimiser, total_updates)
+        checkpointing = self._updates.gradient_checkpointing
+        self._backends = choose_backends(self._model, checkpointing, sharded=self._ranks.several)
+        self._reference = self._make_reference(optimiser)
+        self._ranks.shard(self._model)
+        self._updater = self._make_updater(optimiser, total_updates)
         self._engine: VllmEngine | None = None
         if engine is not None:
-            self._engine = VllmEngine(name, self._model, engine)
+            self._engine = VllmEngine(name, self._model, engine, max_rows or SamplingSettings().max_rows)
 
     @classmethod
     def load(
@@ -111,10 +103,13 @@ class Policy:
         *,
         device: str | torch.device = "cpu",
         dtype: torch.dtype | None = None,
-        optimisation: Optimisation | None = None,
+        optimiser: OptimiserSettings | None = None,
+        updates: UpdatesSettings | None = None,
+        total_updates: int | None = None,
         lora: LoraSettings | None = None,
         critic: CriticParams | None = None,
         engine: VllmSettings | None = None,
+        max_rows: int | None = None,
         template_variables: Mapping[str, object] | None = None,
         seed: int = 0,
         ranks: Ranks | None = None,
@@ -127,21 +122,26 @@ class Policy:
             name,
             network,
             tokenizer,
-            optimisation=optimisation,
+            optimiser=optimiser,
+            updates=updates,
+            total_updates=total_updates,
             lora=lora,
             critic=critic,
             engine=engine,
+            max_rows=max_rows,
             template_variables=template_variables,
             seed=seed,
             ranks=ranks,
         )
 
     @property
-    def paths(self) -> dict[str, str]:
+    def backends(self) -> dict[str, str]:
         """Which implementation decodes and which one trains this model."""
-        return self._paths.names
+        return self._backends.names
 
-    def sample(self, prompts: Sequence[Prompt], samples: int, sampling: Sampling, seed: int) -> list[Rollout]:
+    def sample(
+        self, prompts: Sequence[Prompt], samples: int, sampling: SamplingSettings, seed: int
+    ) -> list[Rollout]:
         """Draw `samples` responses to each prompt, in order of prompts, then samples.
 
         Each response has its own random stream, a function of seed, agent, prompt and sample: neither the
@@ -156,11 +156,7 @@ class Policy:
             limit = min(sampling.max_new_tokens, self._room(prompt.id, len(ids)))
             jobs += [Job(ids, Stream(seed, self.name, prompt.id, number), limit) for number in range(samples)]
         with self._ranks.gathered(self._model):
-            drawn = (
-                self._draw(jobs, sampling)
-                if self._engine is None
-                else self._drawn_by(self._engine, jobs, sampling)
-            )
+            drawn = self._draw(jobs, sampling)
         return [
             Rollout(
                 prompt_id=prompts[row // samples].id,
@@ -182,10 +178,10 @@ class Policy:
 
     def _score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
         scores: list[tuple[float, ...]] = [()] * len(rows)
-        budget = self.optimisation.tokens_per_micro_batch
+        budget = self._updates.tokens_per_micro_batch
         with explain_out_of_memory(self.name, "scoring", "tokens_per_micro_batch"), torch.inference_mode():
-            for batch in micro_batches(rows, budget, self._paths.scorer.shares_prompts):
-                logps = self._paths.scorer.logps([rows[row] for row in batch]).tolist()
+            for batch in micro_batches(rows, budget, self._backends.scorer.shares_prompts):
+                logps = self._backends.scorer.logps([rows[row] for row in batch]).tolist()
                 for row, values in zip(batch, logps, strict=True):
                     scores[row] = tuple(values[: len(rows[row][1])])
         return scores
@@ -206,6 +202,7 @@ class Policy:
 
         A critic makes one too, on the same rows. `done` counts the updates earlier calls made in this step.
         """
+        updater = self._trained()
         reports: list[UpdateReport] = []
         for number, mini_batch in enumerate(mini_batches, start=done):
             if not mini_batch:
@@ -215,17 +212,18 @@ class Policy:
                 self.name, "updating", "tokens_per_micro_batch (or set gradient_checkpointing)"
             ):
                 value_loss = self._critic.update(mini_batch) if self._critic else 0.0
-                report = self._learner.update(mini_batch, objective, done + len(reports), number)
+                report = updater.update(mini_batch, objective, done + len(reports), number)
                 reports.append(replace(report, value_loss=value_loss))
         return reports
 
     def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
         """Flat gradient of one update's loss, without the KL term; weights and moments stay as they are."""
+        updater = self._trained()
         self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
         with explain_out_of_memory(
             self.name, "auditing", "tokens_per_micro_batch (or set gradient_checkpointing)"
         ):
-            return self._learner.gradient(mini_batch, objective, update, list(self._trainable().values()))
+            return updater.gradient(mini_batch, objective, update)
 
     def save(self, directory: str | Path) -> None:
         """Write model, tokenizer and generation config in `save_pretrained` form (with LoRA: the adapter)."""
@@ -249,9 +247,10 @@ class Policy:
     def move(self, device: torch.device) -> None:
         """Keep all tensors on another device; the agent can work only on the one it was made on."""
         self._whole.to(device)
-        self._optimiser.move(device)
-        if isinstance(self._initial, FrozenCopy):
-            self._initial.model.to(device)
+        if self._updater is not None:
+            self._updater.optimiser.move(device)
+        if isinstance(self._reference, FrozenCopy):
+            self._reference.model.to(device)
         if self._critic is not None:
             self._critic.move(device)
 
@@ -285,7 +284,17 @@ class Policy:
             )
         return digest.hexdigest()
 
-    def _draw(self, jobs: list[Job], sampling: Sampling) -> list[Drawn]:
+    def _draw(self, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
+        if self._engine is not None:
+            return self._draw_with_vllm(self._engine, jobs, sampling)
+        drawn = self._decode(jobs, sampling)
+        if self._model.dtype == torch.float32 or not jobs:
+            return drawn
+        # In half precision decoding and training round differently: take the log-probs training will see.
+        scores = self._score([(job.prompt, drawn[row].token_ids) for row, job in enumerate(jobs)])
+        return [replace(response, token_logps=score) for response, score in zip(drawn, scores, strict=True)]
+
+    def _decode(self, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
         """Decode at most `max_rows` responses at a time, prompts of similar length together."""
         order = sorted(range(len(jobs)), key=lambda row: len(jobs[row].prompt))
         drawn: dict[int, Drawn] = {}
@@ -297,31 +306,69 @@ class Policy:
                 batch = order[start : start + sampling.max_rows]
                 responses = draw(
                     [jobs[row] for row in batch],
-                    self._paths.decoder,
+                    self._backends.decoder,
                     sampling,
                     self.encoder.eos_ids,
                     self._model.device,
                 )
                 drawn.update(zip(batch, responses, strict=True))
-        if self._model.dtype == torch.float32 or not jobs:
-            return [drawn[row] for row in range(len(jobs))]
-        # In half precision decoding and training round differently: take the log-probs training will see.
-        scores = self._score([(job.prompt, drawn[row].token_ids) for row, job in enumerate(jobs)])
-        return [Drawn(drawn[row].token_ids, scores[row], drawn[row].stopped) for row in range(len(jobs))]
+        return [drawn[row] for row in range(len(jobs))]
 
-    def _drawn_by(self, engine: VllmEngine, jobs: list[Job], sampling: Sampling) -> list[Drawn]:
-        """Let the engine decode with the weights as they are now; compare what it says with the model."""
+    def _draw_with_vllm(self, engine: VllmEngine, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
+        """Let vLLM decode with the current weights, and check its log-probs against the model's."""
         engine.hold(merged_weights(self._model))
         drawn = engine.draw(jobs, sampling, self.encoder.eos_ids)
         rows = [(job.prompt, response.token_ids) for job, response in zip(jobs, drawn, strict=True)]
         return checked(drawn, self._score(rows), engine.settings)
 
-    def _make_initial(self, adapted: bool) -> ReferenceLogps:
-        """Log-probs under the policy as it is now, before it is sharded."""
-        scorer = self._paths.scorer
-        if adapted:
-            return without_adapters(self._whole, scorer)
-        return FrozenCopy(self._model, scorer, self._ranks)
+    def _make_critic(
+        self, params: CriticParams | None, optimiser: OptimiserSettings | None, total_updates: int | None
+    ) -> Critic | None:
+        if params is None:
+            return None
+        if optimiser is None:
+            raise AgentError(f"agent {self.name!r}: a critic has to be trained, pass `optimiser` as well")
+        return Critic(
+            self.name, self._model, params, optimiser, self._updates, total_updates, ranks=self._ranks
+        )
+
+    def _make_reference(self, optimiser: OptimiserSettings | None) -> ReferenceLogps | None:
+        """Log-probs under the policy before training; None if the loss has no KL term."""
+        if optimiser is None or optimiser.kl == 0:
+            return None
+        if self._whole is not self._model:
+            return without_adapters(self._whole, self._backends.scorer)
+        return FrozenCopy(self._model, self._backends.scorer, self._ranks)
+
+    def _make_updater(self, optimiser: OptimiserSettings | None, total_updates: int | None) -> Updater | None:
+        if optimiser is None:
+            return None
+        trainable = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+        return Updater(
+            self.name,
+            self._backends.scorer,
+            Optimiser(trainable, optimiser, total_updates),
+            self._updates.tokens_per_micro_batch,
+            self._model.device,
+            self._ranks,
+            optimiser.kl,
+            self._reference,
+        )
+
+    def _trained(self) -> Updater:
+        """What updates the weights; an error if the agent was loaded without an optimiser."""
+        if self._updater is None:
+            raise AgentError(
+                f"agent {self.name!r} was made without an optimiser and cannot be trained: "
+                "pass optimiser=OptimiserSettings(...)"
+            )
+        return self._updater
+
+    @property
+    def _optimisers(self) -> dict[str, Optimiser]:
+        """All optimisers by what the names of their tensors begin with in a training state."""
+        critic = {} if self._critic is None else {CRITIC: self._critic.optimiser}
+        return {"": self._trained().optimiser, **critic}
 
     def _room(self, prompt_id: str, length: int) -> int:
         """Tokens left for a response."""
@@ -346,5 +393,19 @@ class Policy:
                     f"context of {limit} tokens of agent {self.name!r}: drop the row or lower max_new_tokens"
                 )
 
-    def _trainable(self) -> dict[str, nn.Parameter]:
-        return {name: p for name, p in self._model.named_parameters() if p.requires_grad}
+
+def _make_encoder(
+    agent: str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    template_variables: Mapping[str, object] | None,
+) -> Rendering:
+    """How the agent writes text, after a check that model and tokenizer belong together."""
+    loading.check_vocabulary(model, tokenizer, agent)
+    eos_ids = loading.eos_ids(model, tokenizer)
+    if not eos_ids:
+        raise AgentError(
+            f"agent {agent!r} has no EOS token, so no response could ever end: "
+            "set eos_token in the tokenizer or eos_token_id in generation_config.json"
+        )
+    return Rendering(tokenizer, eos_ids=eos_ids, template_variables=template_variables)

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from hacrl.agents.backends.interfaces import Decoder, Tokens
-from hacrl.agents.settings import Sampling
-from hacrl.agents.streams import Stream
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.types import EngineCheck
 
 COMPACT_BELOW = 0.8
 """Finished rows are dropped from the batch when the unfinished ones are fewer than this share of it."""
 
 _DRAWS_AT_ONCE = 256
+
+_RESOLUTION = 1 << 23
+"""Uniforms are multiples of 2^-23: below 1 by a margin that survives a float32 multiplication."""
+
+
+class Stream:
+    """The uniform numbers of one response: a function of seed, agent, prompt and sample alone.
+
+    So what is drawn depends neither on the batch, nor on the order of calls, nor on other agents.
+    """
+
+    def __init__(self, seed: int, agent: str, prompt_id: str, sample: int) -> None:
+        coordinates = repr((seed, agent, prompt_id, sample)).encode()
+        self.key = int.from_bytes(hashlib.blake2b(coordinates, digest_size=16).digest(), "little")
+        """128 bits from which other generators may be seeded."""
+        self._generator = np.random.Generator(np.random.Philox(key=self.key))
+
+    def uniforms(self, count: int) -> npt.NDArray[np.float32]:
+        """The next `count` numbers in [0, 1)."""
+        draws = self._generator.integers(_RESOLUTION, size=count, dtype=np.int32)
+        return draws.astype(np.float32) / np.float32(_RESOLUTION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +63,11 @@ class Drawn:
 
 
 def draw(
-    jobs: Sequence[Job], decoder: Decoder, sampling: Sampling, eos_ids: Sequence[int], device: torch.device
+    jobs: Sequence[Job],
+    decoder: Decoder,
+    sampling: SamplingSettings,
+    eos_ids: Sequence[int],
+    device: torch.device,
 ) -> list[Drawn]:
     """Decode all jobs side by side; jobs with the same prompt share its computation."""
     prompts = list(dict.fromkeys(job.prompt for job in jobs))
@@ -70,13 +96,13 @@ def draw(
     return _collect(len(jobs), steps, set(eos_ids))
 
 
-def pick(logits: Tensor, uniforms: Tensor, sampling: Sampling) -> tuple[Tensor, Tensor]:
+def pick(logits: Tensor, uniforms: Tensor, sampling: SamplingSettings) -> tuple[Tensor, Tensor]:
     """One token per row of logits [rows, vocabulary] and its log-prob at temperature 1 and without top-p.
 
     Inverse-CDF sampling: the first token whose cumulative probability exceeds the row's uniform number.
     """
     logps = logits.float().log_softmax(-1)
-    if sampling.greedy:
+    if sampling.is_greedy:
         tokens = logps.argmax(-1)
     else:
         shape = logps if sampling.temperature == 1 else (logps / sampling.temperature).log_softmax(-1)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from hacrl.agents.backends.interfaces import Row, Scorer, response_mask
 from hacrl.agents.errors import NonFiniteLoss
@@ -40,8 +40,8 @@ class UpdateReport:
     """Of the critic, before its own update; 0 without a critic."""
 
 
-class Learner:
-    """DeviceSharing mini-batches into updates of one agent's weights."""
+class Updater:
+    """Updates one agent's weights, one mini-batch at a time."""
 
     def __init__(
         self,
@@ -51,19 +51,18 @@ class Learner:
         tokens_per_micro_batch: int,
         device: torch.device,
         ranks: Ranks,
+        kl: float = 0.0,
+        reference: ReferenceLogps | None = None,
     ) -> None:
+        """With a `reference`, the loss of own rows has `kl` times the KL divergence to it added."""
+        self.optimiser = optimiser
         self._agent = agent
         self._scorer = scorer
-        self._optimiser = optimiser
         self._budget = tokens_per_micro_batch
         self._device = device
         self._ranks = ranks
-        self._kl = 0.0
-        self._reference: ReferenceLogps | None = None
-
-    def add_kl(self, weight: float, reference: ReferenceLogps) -> None:
-        """Add the weighted KL to a frozen reference to the loss of own rows."""
-        self._kl, self._reference = weight, reference
+        self._kl = kl
+        self._reference = reference
 
     def update(self, mini_batch: MiniBatch, objective: Objective, update: int, number: int) -> UpdateReport:
         """One optimiser step on the mean over the rows.
@@ -79,14 +78,14 @@ class Learner:
             ]
             losses, kls, mean_logps, learnt = self._ranks.total(_in_order(parts, batches, len(mini_batch)))
             if not bool(learnt.any()):
-                self._optimiser.discard_gradients()  # several ranks have made zeros of none
-            norm = self._optimiser.gradient_norm()
+                self.optimiser.discard_gradients()  # several ranks have made zeros of none
+            norm = self.optimiser.gradient_norm()
             self._refuse_non_finite(losses, float(norm), number, mini_batch)
         except BaseException:  # half a mini-batch's gradient must not leak into the next update
-            self._optimiser.discard_gradients()
+            self.optimiser.discard_gradients()
             raise
-        learning_rate = self._optimiser.learning_rate
-        self._optimiser.step(norm)
+        learning_rate = self.optimiser.learning_rate
+        self.optimiser.step(norm)
         return UpdateReport(
             loss=float(losses.mean()),
             grad_norm=float(norm),
@@ -96,9 +95,7 @@ class Learner:
             kl=float(kls.sum()) / max(1, sum(row.own for row in mini_batch)),
         )
 
-    def gradient(
-        self, mini_batch: MiniBatch, objective: Objective, update: int, parameters: Sequence[nn.Parameter]
-    ) -> Tensor:
+    def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
         """Flat gradient of the mean loss over the rows, without the KL term; nothing is updated."""
         taught = [i for i, row in enumerate(mini_batch) if _has_advantage(row)]
         reference, self._reference = self._reference, None
@@ -107,11 +104,11 @@ class Learner:
                 self._accumulate([mini_batch[i] for i in batch], objective, update, mini_batch)
             parts = [
                 torch.zeros(parameter.shape) if parameter.grad is None else whole_copy(parameter.grad)
-                for parameter in parameters
+                for parameter in self.optimiser.parameters.values()
             ]
         finally:
             self._reference = reference
-            self._optimiser.discard_gradients()
+            self.optimiser.discard_gradients()
         return torch.cat([part.float().flatten() for part in parts if part is not None] or [torch.zeros(0)])
 
     def _batches(self, mini_batch: MiniBatch, taught: Sequence[int]) -> list[list[int]]:

@@ -28,7 +28,7 @@ def evaluate(
 
     from hacrl import tasks
     from hacrl.agents.blueprint import Blueprint
-    from hacrl.agents.settings import Sampling
+    from hacrl.recipe import AgentSettings, SamplingSettings
     from hacrl.cli.common import evaluation_table, user_errors
     from hacrl.rewards import Reward, Rewarder
     from hacrl.training.evaluation import evaluate as measure
@@ -36,8 +36,8 @@ def evaluate(
 
     with user_errors():
         questions = tasks.load(task)
-        sampling = Sampling(max_new_tokens=max_new_tokens, temperature=temperature)
-        agent = Blueprint("agent", model, device).load()
+        sampling = SamplingSettings(max_new_tokens=max_new_tokens, temperature=temperature)
+        agent = Blueprint(AgentSettings(name="agent", model=model, device=device)).load()
         with Rewarder([Reward(verifier or questions.verifier)]) as rewarder:
             k = best_of(questions) if samples is None else samples
             result = measure(agent, questions.test[:prompts], rewarder, sampling, k, seed)

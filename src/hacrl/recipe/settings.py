@@ -174,6 +174,15 @@ class SamplingSettings(Settings):
     max_rows: Count = 512
     """Most responses decoded at the same time: bounds the key-value cache, changes nothing else."""
 
+    def as_greedy(self) -> SamplingSettings:
+        """The same with temperature 0, which a recipe may not ask for: always the likeliest token."""
+        return self.model_copy(update={"temperature": 0.0})
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the likeliest token is always taken; `top_p` has no effect then."""
+        return self.temperature == 0
+
 
 class UpdatesSettings(Settings):
     """How a step's responses become optimiser updates."""

@@ -12,9 +12,9 @@ from torch import Tensor
 from hacrl.agents.backends.interfaces import Row
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import Sampling
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm.batch import Objective
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.types import Encoder, MiniBatch, Prompt, Rollout
 
 WAITING = torch.device("cpu")
@@ -82,7 +82,9 @@ class SharedDeviceAgent:
         """Most tokens of a prompt and its response together."""
         return self.policy.context_length
 
-    def sample(self, prompts: Sequence[Prompt], samples: int, sampling: Sampling, seed: int) -> list[Rollout]:
+    def sample(
+        self, prompts: Sequence[Prompt], samples: int, sampling: SamplingSettings, seed: int
+    ) -> list[Rollout]:
         """As `Policy.sample`."""
         return self._working.sample(prompts, samples, sampling, seed)
 

@@ -17,9 +17,9 @@ from torch import Tensor
 from hacrl.agents.backends.interfaces import Row
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.errors import AgentError, EngineFailed
-from hacrl.agents.settings import Sampling
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm.batch import Objective
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.runs.files import StorageError
 from hacrl.runtime.actor_group import ActorGroup
 from hacrl.runtime.agent_process import Facts
@@ -121,7 +121,9 @@ class RemoteAgent:
         """Make the process and load the model there."""
         self._persistently("load", self._ensure)
 
-    def sample(self, prompts: Sequence[Prompt], samples: int, sampling: Sampling, seed: int) -> list[Rollout]:
+    def sample(
+        self, prompts: Sequence[Prompt], samples: int, sampling: SamplingSettings, seed: int
+    ) -> list[Rollout]:
         """As `Policy.sample`."""
         rollouts: list[Rollout] = self._joined("sample", (prompts, samples, sampling, seed))
         return rollouts

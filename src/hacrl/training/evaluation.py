@@ -6,11 +6,11 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from hacrl.agents.agent import Agent
-from hacrl.agents.settings import Sampling
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.rewards import Rewarder
 from hacrl.types import Prompt
 
@@ -83,10 +83,15 @@ def measure_name(measure: str, samples: int) -> str:
 
 
 def evaluate(
-    agent: Agent, prompts: Sequence[Prompt], rewarder: Rewarder, sampling: Sampling, samples: int, seed: int
+    agent: Agent,
+    prompts: Sequence[Prompt],
+    rewarder: Rewarder,
+    sampling: SamplingSettings,
+    samples: int,
+    seed: int,
 ) -> Evaluation:
     """Answer every prompt greedily, and `samples` times at the temperature of `sampling` (0: greedy only)."""
-    greedy, answers = _scores(agent, prompts, rewarder, replace(sampling, greedy=True), 1, seed)
+    greedy, answers = _scores(agent, prompts, rewarder, sampling.as_greedy(), 1, seed)
     drawn, _ = _scores(agent, prompts, rewarder, sampling, samples, seed) if samples else ([], [])
     problems = Problems(
         ids=[prompt.id for prompt in prompts],
@@ -137,7 +142,12 @@ def share(values: Sequence[float]) -> Share:
 
 
 def _scores(
-    agent: Agent, prompts: Sequence[Prompt], rewarder: Rewarder, sampling: Sampling, samples: int, seed: int
+    agent: Agent,
+    prompts: Sequence[Prompt],
+    rewarder: Rewarder,
+    sampling: SamplingSettings,
+    samples: int,
+    seed: int,
 ) -> tuple[list[list[float]], list[str]]:
     """For every prompt the rewards of its scorable answers, cut to [0, 1]; and all answers."""
     rollouts = agent.sample(prompts, samples, sampling, seed)

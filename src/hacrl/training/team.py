@@ -11,10 +11,9 @@ from typing import TypeVar
 from hacrl import tasks
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
-from hacrl.agents.settings import LoraSettings, Optimisation, Sampling, VllmSettings
 from hacrl.algorithm import Capability, CriticParams
 from hacrl.methods import Method
-from hacrl.recipe import Recipe, TaskSettings
+from hacrl.recipe import Recipe, SamplingSettings, TaskSettings
 from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
 from hacrl.runtime import AgentLost, LocalRuntime, Runtime
 from hacrl.sharing import BatchSettings, Learner, Reverify, Topology
@@ -72,7 +71,7 @@ class Team:
     method: Method
     topology: Topology
     batch_settings: BatchSettings
-    sampling: Sampling
+    sampling: SamplingSettings
     capability: Capability
     runtime: Runtime
     retired: dict[str, str] = field(default_factory=dict)
@@ -181,7 +180,7 @@ def build_team(
             mini_batches_per_source=recipe.updates.mini_batches * recipe.rollout_factor,
             peer_order=recipe.exchange.peer_order,
         ),
-        sampling=Sampling(**recipe.sampling.model_dump()),
+        sampling=recipe.sampling,
         capability=Capability(
             len(names), recipe.capability.window, recipe.capability.floor, recipe.capability.clamp
         ),
@@ -236,35 +235,15 @@ def best_of(task: Task) -> int:
 
 
 def _blueprint(recipe: Recipe, name: str, critic: CriticParams | None) -> Blueprint:
-    agent, optimiser, updates = recipe.agent(name), recipe.optimiser, recipe.updates
     return Blueprint(
-        name,
-        agent.model,
-        device=agent.device,
-        lora=LoraSettings(**agent.lora.model_dump()) if agent.lora else None,
-        optimisation=Optimisation(
-            learning_rate=recipe.learning_rate_of(name),
-            betas=optimiser.betas,
-            weight_decay=optimiser.weight_decay,
-            schedule=optimiser.schedule,
-            warmup_updates=optimiser.warmup_updates,
-            total_updates=recipe.updates_per_step(name) * recipe.steps,
-            max_grad_norm=optimiser.max_grad_norm,
-            kl=optimiser.kl,
-            tokens_per_micro_batch=updates.tokens_per_micro_batch,
-            gradient_checkpointing=updates.gradient_checkpointing,
-        ),
+        recipe.agent(name),
+        optimiser=recipe.optimiser.model_copy(update={"learning_rate": recipe.learning_rate_of(name)}),
+        updates=recipe.updates,
+        sampling=recipe.sampling,
+        total_updates=recipe.updates_per_step(name) * recipe.steps,
         critic=critic,
-        engine=_engine(recipe, name),
         seed=recipe.seed,
     )
-
-
-def _engine(recipe: Recipe, name: str) -> VllmSettings | None:
-    section = recipe.agent(name).engine
-    if section is None:
-        return None
-    return VllmSettings(**section.model_dump(exclude={"name"}), max_rows=recipe.sampling.max_rows)
 
 
 def _member(recipe: Recipe, agent: Agent) -> Member:

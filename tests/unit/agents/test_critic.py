@@ -12,13 +12,13 @@ from torch import Tensor
 from hacrl.agents.critic import Critic
 from hacrl.agents.errors import AgentError, NonFiniteLoss
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import LoraSettings, Optimisation
 from hacrl.algorithm import CriticParams, PpoObjective
+from hacrl.recipe.settings import LoraSettings, OptimiserSettings, UpdatesSettings
 from hacrl.types import MiniBatch, TrainingRow
 from helpers_agents import random_rows, tiny_model, tiny_policy, tiny_tokenizer, training_rows
 from helpers_states import saved_tensors
 
-FAST = Optimisation(learning_rate=1e-3)
+FAST = OptimiserSettings(learning_rate=1e-3, kl=0.0)
 
 
 def rewarded(seed: int) -> MiniBatch:
@@ -30,12 +30,13 @@ def rewarded(seed: int) -> MiniBatch:
 MINI_BATCHES = [rewarded(1), rewarded(2)]
 
 
-def policy_with_critic(optimisation: Optimisation = FAST, lora: LoraSettings | None = None) -> Policy:
+def policy_with_critic(lora: LoraSettings | None = None, updates: UpdatesSettings | None = None) -> Policy:
     return Policy(
         "ada",
         tiny_model("qwen3"),
         tiny_tokenizer(),
-        optimisation=optimisation,
+        optimiser=FAST,
+        updates=updates,
         lora=lora,
         critic=CriticParams(gamma=0.9, lam=0.8),
     )
@@ -86,7 +87,7 @@ def test_judging_by_hand() -> None:
 
 
 def test_the_critic_learns_the_reward_of_each_response() -> None:
-    policy_rate = Optimisation(learning_rate=3e-4)
+    policy_rate = OptimiserSettings(learning_rate=3e-4, kl=0.0)
     critic = Critic("ada", tiny_model("qwen3"), CriticParams(value_clip=10.0), policy_rate)
     (judged,) = critic.judge([MINI_BATCHES[0]])
     tokens = sum(len(row.response_ids) for row in judged)
@@ -106,7 +107,7 @@ def test_the_learning_rate_is_ten_times_the_agents_unless_it_is_set() -> None:
 
 def test_micro_batches_change_neither_judgement_nor_updates() -> None:
     whole = policy_with_critic()
-    parts = policy_with_critic(replace(FAST, tokens_per_micro_batch=25))
+    parts = policy_with_critic(updates=UpdatesSettings(tokens_per_micro_batch=25))
     for _ in range(2):
         judged, again = whole.judge(MINI_BATCHES), parts.judge(MINI_BATCHES)
         for row, other in zip(judged[0], again[0], strict=True):

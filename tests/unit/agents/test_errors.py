@@ -13,8 +13,9 @@ from transformers import PreTrainedTokenizerFast
 
 from hacrl.agents.errors import AgentError, NonFiniteLoss, OutOfMemory
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
+from hacrl.algorithm import CriticParams
 from hacrl.algorithm.batch import SourceData
+from hacrl.recipe.settings import LoraSettings, SamplingSettings, UpdatesSettings
 from hacrl.types import Prompt
 from helpers_agents import (
     PAD,
@@ -46,8 +47,8 @@ def test_no_pad_token_is_no_problem() -> None:
     assert model.config.pad_token_id is None
     policy = Policy("ada", model, tokenizer)
     prompts = [Prompt(id="a", text="a"), Prompt(id="b", text="bcdef")]
-    padded = policy.sample(prompts, 2, Sampling(6), seed=0)
-    assert padded == tiny_policy("llama").sample(prompts, 2, Sampling(6), seed=0)
+    padded = policy.sample(prompts, 2, SamplingSettings(max_new_tokens=6), seed=0)
+    assert padded == tiny_policy("llama").sample(prompts, 2, SamplingSettings(max_new_tokens=6), seed=0)
     assert any(PAD not in r.token_ids for r in padded)
 
 
@@ -62,9 +63,23 @@ def test_a_prompt_that_leaves_no_room() -> None:
     policy = tiny_policy("gpt2")
     prompts = [Prompt(id="fine", text="a"), Prompt(id="huge", text="a" * 128)]
     with pytest.raises(AgentError, match=r"prompt 'huge' has 128 tokens.*'ada' no room.*128 tokens: shorten"):
-        policy.sample(prompts, 2, Sampling(4), seed=0)
+        policy.sample(prompts, 2, SamplingSettings(max_new_tokens=4), seed=0)
     with pytest.raises(AgentError, match=r"prompt 'empty' has no tokens"):
-        policy.sample([Prompt(id="empty", text="")], 2, Sampling(4), seed=0)
+        policy.sample([Prompt(id="empty", text="")], 2, SamplingSettings(max_new_tokens=4), seed=0)
+
+
+def test_an_agent_without_an_optimiser_cannot_be_trained(tmp_path: Path) -> None:
+    policy, rows = tiny_policy("qwen3", None), training_rows(random_rows(2, 2))
+    for training in (
+        lambda: policy.update([rows], likelihood),
+        lambda: policy.gradient(rows, likelihood, 0),
+        lambda: policy.write_state(tmp_path),
+        lambda: policy.read_state(tmp_path),
+    ):
+        with pytest.raises(AgentError, match=r"agent 'ada' was made without an optimiser"):
+            training()
+    with pytest.raises(AgentError, match=r"agent 'ada': a critic has to be trained"):
+        Policy("ada", tiny_model("qwen3"), tiny_tokenizer(), critic=CriticParams())
 
 
 def test_rows_that_cannot_be_scored() -> None:
@@ -123,7 +138,7 @@ def test_out_of_memory_while_sampling(monkeypatch: pytest.MonkeyPatch) -> None:
     policy = tiny_policy("qwen3")
     monkeypatch.setattr("hacrl.agents.sampler.pick", full)
     with pytest.raises(OutOfMemory, match="while sampling: lower max_rows or max_new_tokens"):
-        policy.sample([Prompt(id="a", text="a")], 1, Sampling(4), seed=0)
+        policy.sample([Prompt(id="a", text="a")], 1, SamplingSettings(max_new_tokens=4), seed=0)
 
 
 def test_other_errors_are_left_alone() -> None:
@@ -137,8 +152,8 @@ def test_other_errors_are_left_alone() -> None:
 def test_half_a_gradient_does_not_leak_into_the_next_update() -> None:
     """The second micro-batch fails; the update after it is as if nothing had happened."""
     rows = training_rows(random_rows(3, 3))
-    settings = Optimisation(tokens_per_micro_batch=30)
-    policy, calls = tiny_policy("qwen3", settings), iter(range(100))
+    updates = UpdatesSettings(tokens_per_micro_batch=30)
+    policy, calls = tiny_policy("qwen3", updates=updates), iter(range(100))
 
     def failing(logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
         if next(calls) == 1:
@@ -147,7 +162,9 @@ def test_half_a_gradient_does_not_leak_into_the_next_update() -> None:
 
     with pytest.raises(RuntimeError, match="stop"):
         policy.update([rows], failing)
-    assert policy.update([rows], likelihood) == tiny_policy("qwen3", settings).update([rows], likelihood)
+    assert policy.update([rows], likelihood) == tiny_policy("qwen3", updates=updates).update(
+        [rows], likelihood
+    )
 
 
 def test_wrong_directories(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -12,29 +13,41 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import get_scheduler
 
+from hacrl.agents.errors import AgentError
 from hacrl.agents.optimiser import Optimiser, learning_rate_factor
-from hacrl.agents.settings import Optimisation, Schedule
+from hacrl.recipe.settings import OptimiserSettings
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
 @pytest.mark.parametrize("warmup", [0, 3])
-def test_schedules_are_those_of_transformers(schedule: Schedule, warmup: int) -> None:
-    settings = Optimisation(schedule=schedule, warmup_updates=warmup, total_updates=10)
+def test_schedules_are_those_of_transformers(schedule: Any, warmup: int) -> None:
+    settings = OptimiserSettings(schedule=schedule, warmup_updates=warmup)
     sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     name = "constant_with_warmup" if schedule == "constant" else schedule
     theirs = get_scheduler(name, sgd, num_warmup_steps=warmup, num_training_steps=10)
     for update in range(13 if schedule != "cosine" else 11):
-        assert learning_rate_factor(settings, update) == pytest.approx(sgd.param_groups[0]["lr"], abs=1e-12)
+        assert learning_rate_factor(settings, update, 10) == pytest.approx(
+            sgd.param_groups[0]["lr"], abs=1e-12
+        )
         sgd.step()
         theirs.step()
 
 
 def test_a_finished_cosine_stays_at_zero() -> None:
-    assert learning_rate_factor(Optimisation(schedule="cosine", total_updates=5), 8) == 0.0
+    assert learning_rate_factor(OptimiserSettings(schedule="cosine"), 8, 5) == 0.0
+
+
+@pytest.mark.parametrize(("warmup", "total"), [(0, None), (9, 9)])
+def test_a_schedule_that_decays_has_to_know_its_end(warmup: int, total: int | None) -> None:
+    settings = OptimiserSettings(schedule="linear", warmup_updates=warmup)
+    with pytest.raises(
+        AgentError, match=rf"total_updates is {total}: a linear .* warmup_updates \({warmup}\)"
+    ):
+        Optimiser({"w": nn.Parameter(torch.zeros(1))}, settings, total)
 
 
 def test_steps_are_clipped_adamw() -> None:
-    settings = Optimisation(learning_rate=0.1, betas=(0.8, 0.95), weight_decay=0.2, max_grad_norm=0.5)
+    settings = OptimiserSettings(learning_rate=0.1, betas=(0.8, 0.95), weight_decay=0.2, max_grad_norm=0.5)
     ours, theirs = nn.Parameter(torch.tensor([1.0, -2.0])), nn.Parameter(torch.tensor([1.0, -2.0]))
     optimiser = Optimiser({"w": ours}, settings)
     adamw = torch.optim.AdamW([theirs], lr=0.1, betas=(0.8, 0.95), weight_decay=0.2)
@@ -52,7 +65,7 @@ def test_steps_are_clipped_adamw() -> None:
 def test_half_precision_weights_do_not_lose_small_steps() -> None:
     """2,000 steps of 1e-6 move a bf16 weight of 1, though each is far below its resolution of 0.008."""
     weight = nn.Parameter(torch.ones(3, dtype=torch.bfloat16))
-    optimiser = Optimiser({"w": weight}, Optimisation(learning_rate=1e-5, weight_decay=0.0))
+    optimiser = Optimiser({"w": weight}, OptimiserSettings(learning_rate=1e-5, weight_decay=0.0))
     for _ in range(2000):
         weight.grad = torch.ones(3, dtype=torch.bfloat16)
         optimiser.step(optimiser.gradient_norm())
@@ -63,7 +76,7 @@ def test_half_precision_weights_do_not_lose_small_steps() -> None:
 def farthest(gradients: Sequence[float], betas: tuple[float, float]) -> float:
     """The longest way of a weight in one of the updates, in learning rates."""
     weight = nn.Parameter(torch.zeros(1))
-    optimiser = Optimiser({"w": weight}, Optimisation(learning_rate=1.0, betas=betas, weight_decay=0.0))
+    optimiser = Optimiser({"w": weight}, OptimiserSettings(learning_rate=1.0, betas=betas, weight_decay=0.0))
     ways = []
     for gradient in gradients:
         before = weight.item()

@@ -13,10 +13,10 @@ from transformers import AutoModelForCausalLM
 
 from hacrl.agents.backends.padded import PaddedScorer
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm import kl_low_variance
 from hacrl.algorithm.batch import SourceData
+from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
 from helpers_agents import (
     gspo,
     likelihood,
@@ -28,7 +28,7 @@ from helpers_agents import (
     training_rows,
 )
 
-FAST = Optimisation(learning_rate=1e-3)
+FAST = OptimiserSettings(learning_rate=1e-3, kl=0.0)
 MINI_BATCHES = [training_rows(random_rows(3, 4, seed=seed), seed=seed) for seed in (1, 2, 3)]
 
 
@@ -36,9 +36,9 @@ def weights(policy: Policy) -> dict[str, Tensor]:
     return {name: p.detach().clone() for name, p in policy._model.named_parameters()}
 
 
-def lora_policy(optimisation: Optimisation = FAST) -> Policy:
+def lora_policy(optimiser: OptimiserSettings = FAST) -> Policy:
     return Policy(
-        "ada", tiny_model("qwen3"), tiny_tokenizer(), optimisation=optimisation, lora=LoraSettings(rank=2)
+        "ada", tiny_model("qwen3"), tiny_tokenizer(), optimiser=optimiser, lora=LoraSettings(rank=2)
     )
 
 
@@ -70,8 +70,8 @@ def test_an_update_is_the_gradient_of_the_mean_over_rows() -> None:
 def test_micro_batches_change_nothing() -> None:
     whole = tiny_policy("qwen3", FAST).update(MINI_BATCHES, likelihood)
     for budget in (1, 25, 60):
-        settings = Optimisation(learning_rate=1e-3, tokens_per_micro_batch=budget)
-        parts = tiny_policy("qwen3", settings).update(MINI_BATCHES, likelihood)
+        updates = UpdatesSettings(tokens_per_micro_batch=budget)
+        parts = tiny_policy("qwen3", FAST, updates=updates).update(MINI_BATCHES, likelihood)
         assert_close_reports(parts, whole)
 
 
@@ -101,7 +101,7 @@ def test_the_objective_is_told_the_update_and_gets_the_rows() -> None:
 
 
 def test_training_raises_the_likelihood_of_what_is_praised() -> None:
-    policy = tiny_policy("llama", Optimisation(learning_rate=3e-3))
+    policy = tiny_policy("llama", OptimiserSettings(learning_rate=3e-3, kl=0.0))
     rows = random_rows(2, 2)
     praised = tuple(replace(row, advantage=1.0) for row in training_rows(rows))
     before = [sum(s) / len(s) for s in policy.score(rows)]
@@ -115,7 +115,7 @@ def test_training_raises_the_likelihood_of_what_is_praised() -> None:
 )
 def test_kl_is_to_the_initial_policy_on_own_rows(make: type) -> None:
     """Two updates without KL, one with it: the report equals the KL computed from copies by hand."""
-    kl = Optimisation(learning_rate=1e-3, kl=0.5)
+    kl = OptimiserSettings(learning_rate=1e-3, kl=0.5)
     policy, without = make(kl), make(FAST)
     peers = training_rows(random_rows(2, 2, seed=9), own=False)
     rows = [(row.prompt_ids, row.response_ids) for row in MINI_BATCHES[1]]
@@ -143,7 +143,7 @@ def test_lora_trains_the_adapters_alone_and_round_trips(tmp_path: Path) -> None:
     base = tiny_model("qwen3")
     base.save_pretrained(tmp_path / "base")
     tiny_tokenizer().save_pretrained(tmp_path / "base")
-    policy = Policy.load("ada", tmp_path / "base", optimisation=FAST, lora=LoraSettings(rank=2))
+    policy = Policy.load("ada", tmp_path / "base", optimiser=FAST, lora=LoraSettings(rank=2))
     before = weights(policy)
     policy.update(MINI_BATCHES, likelihood)
     changed = {name for name, weight in weights(policy).items() if not torch.equal(weight, before[name])}
@@ -155,7 +155,7 @@ def test_lora_trains_the_adapters_alone_and_round_trips(tmp_path: Path) -> None:
 
     policy.save(tmp_path / "saved")
     assert {"adapter_model.safetensors", "tokenizer.json"} <= {p.name for p in (tmp_path / "saved").iterdir()}
-    again = Policy.load("ada", tmp_path / "saved", optimisation=FAST)
+    again = Policy.load("ada", tmp_path / "saved", optimiser=FAST)
     assert again.score(rows) == policy.score(rows)
     again.update(MINI_BATCHES, likelihood)
     assert again.score(rows) != policy.score(rows)
@@ -174,11 +174,11 @@ def test_going_on_is_exact_to_the_bit(make: type, tmp_path: Path) -> None:
 
 
 def test_schedule_and_reference_survive_going_on(tmp_path: Path) -> None:
-    settings = Optimisation(learning_rate=1e-3, schedule="linear", total_updates=4, warmup_updates=1, kl=0.1)
-    through = tiny_policy("qwen3", settings)
+    settings = OptimiserSettings(learning_rate=1e-3, schedule="linear", warmup_updates=1, kl=0.1)
+    through = tiny_policy("qwen3", settings, total_updates=4)
     rates = [report.learning_rate for report in through.update(MINI_BATCHES, likelihood)]
     assert rates == pytest.approx([0.0, 1e-3, 2e-3 / 3])
-    resumed = tiny_policy("qwen3", settings)
+    resumed = tiny_policy("qwen3", settings, total_updates=4)
     through.write_state(tmp_path)
     resumed.read_state(tmp_path)
     (report,) = resumed.update(MINI_BATCHES[:1], likelihood)
@@ -196,7 +196,9 @@ def test_a_saved_agent_is_anybodys_model(tmp_path: Path) -> None:
     }
     again = Policy.load("ada", tmp_path)
     assert again.fingerprint() == policy.fingerprint()
-    sampled = [p.sample(text_prompts(3), 2, Sampling(8), seed=0) for p in (policy, again)]
+    sampled = [
+        p.sample(text_prompts(3), 2, SamplingSettings(max_new_tokens=8), seed=0) for p in (policy, again)
+    ]
     assert sampled[0] == sampled[1]
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert all(torch.equal(p, weights(policy)[name]) for name, p in theirs.named_parameters())
@@ -208,7 +210,7 @@ def test_fingerprints_follow_the_weights_and_nothing_else() -> None:
     start = policy.fingerprint()
     assert start == tiny_policy("qwen3", name="bob").fingerprint()
     assert start != tiny_policy("qwen3", seed=1).fingerprint()
-    policy.sample(text_prompts(2), 2, Sampling(5), seed=0)
+    policy.sample(text_prompts(2), 2, SamplingSettings(max_new_tokens=5), seed=0)
     policy.score(random_rows(2, 2))
     assert policy.fingerprint() == start
     policy.update(MINI_BATCHES[:1], likelihood)
@@ -225,9 +227,9 @@ def test_fingerprints_follow_the_weights_and_nothing_else() -> None:
 
 def test_bf16_takes_its_log_probs_from_the_training_path() -> None:
     model = tiny_model("qwen3").to(torch.bfloat16)
-    policy = Policy("ada", model, tiny_tokenizer(), optimisation=FAST)
+    policy = Policy("ada", model, tiny_tokenizer(), optimiser=FAST)
     prompts = text_prompts(3)
-    rollouts = policy.sample(prompts, 2, Sampling(6), seed=0)
+    rollouts = policy.sample(prompts, 2, SamplingSettings(max_new_tokens=6), seed=0)
     encoded = {p.id: policy.encoder.encode_prompt(p) for p in prompts}
     assert [r.token_logps for r in rollouts] == policy.score(
         [(encoded[r.prompt_id], r.token_ids) for r in rollouts]

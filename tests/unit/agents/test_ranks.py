@@ -10,9 +10,9 @@ from safetensors.torch import load_file, save_file
 
 from hacrl.agents.policy import Policy
 from hacrl.agents.ranks import Ranks
-from hacrl.agents.settings import LoraSettings, Optimisation, Sampling
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm.critic import CriticParams
+from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
 from hacrl.runs.files import StorageError
 from helpers_agents import likelihood, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
 from helpers_ranks import COUNT, together
@@ -20,8 +20,9 @@ from helpers_states import saved_parts, saved_tensors
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
-OPTIMISATION = Optimisation(learning_rate=1e-4, kl=0.1, tokens_per_micro_batch=40, max_grad_norm=0.5)
-SAMPLING = Sampling(max_new_tokens=6, max_rows=5)
+OPTIMISER = OptimiserSettings(learning_rate=1e-4, kl=0.1, max_grad_norm=0.5)
+UPDATES = UpdatesSettings(tokens_per_micro_batch=40)
+SAMPLING = SamplingSettings(max_new_tokens=6, max_rows=5)
 PROMPTS = text_prompts(5)
 ROWS = random_rows(3, 3)
 BATCHES = (training_rows(ROWS[:6]), training_rows(ROWS[6:], own=False, seed=1))
@@ -34,7 +35,8 @@ def make(
     **options: Any,
 ) -> Policy:
     model = tiny_model(architecture).to(dtype)
-    return Policy("ada", model, tiny_tokenizer(), **({"optimisation": OPTIMISATION} | options), ranks=ranks)
+    options = {"optimiser": OPTIMISER, "updates": UPDATES} | options
+    return Policy("ada", model, tiny_tokenizer(), **options, ranks=ranks)
 
 
 def life(policy: Policy, folder: Path) -> dict[str, Any]:
@@ -86,7 +88,8 @@ KINDS: dict[str, dict[str, Any]] = {
     "tied weights and a frozen copy": {},
     "untied, recomputed": {
         "architecture": "llama",
-        "optimisation": Optimisation(learning_rate=1e-4, gradient_checkpointing=True),
+        "optimiser": OptimiserSettings(learning_rate=1e-4, kl=0.0),
+        "updates": UpdatesSettings(gradient_checkpointing=True),
     },
     "adapters": {"lora": LoraSettings(rank=2)},
     "a critic": {"critic": CriticParams()},
@@ -134,7 +137,7 @@ def test_a_sharded_agent_can_wait_elsewhere():
         half = make(ranks, dtype=torch.bfloat16)
         half.update(BATCHES, likelihood)
         half.move(torch.device("meta"))
-        held = {key: tensor.device.type for key, tensor in half._optimiser.tensors().items()}
+        held = {key: tensor.device.type for key, tensor in half._optimisers[""].tensors().items()}
         left = {key for key, device in held.items() if device != "meta"}
         return staying.fingerprint(), moving.fingerprint(), left
 

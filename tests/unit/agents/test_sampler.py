@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from transformers import GenerationConfig
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.sampler import nucleus, pick
-from hacrl.agents.settings import Sampling
-from hacrl.agents.streams import Stream
+from hacrl.agents.sampler import Stream, nucleus, pick
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.types import Prompt
 from helpers_agents import EOS, PAD, VOCABULARY, text_prompts, tiny_model, tiny_policy, tiny_tokenizer
 
@@ -30,7 +29,7 @@ def test_first_and_second_tokens_follow_the_model(temperature: float) -> None:
     """20,000 responses to one prompt; the second token is tested given the likeliest first token."""
     policy = tiny_policy("qwen3")
     prompt = Prompt(id="p", text="ab")
-    sampling = Sampling(max_new_tokens=2, temperature=temperature, max_rows=20_000)
+    sampling = SamplingSettings(max_new_tokens=2, temperature=temperature, max_rows=20_000)
     rollouts = policy.sample([prompt], 20_000, sampling, seed=7)
     first = np.bincount([r.token_ids[0] for r in rollouts], minlength=VOCABULARY)
     likeliest = int(np.bincount([r.token_ids[0] for r in rollouts if r.token_ids[0] != EOS]).argmax())
@@ -61,11 +60,11 @@ def merge_rare(counts: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarra
 def test_neither_batch_nor_order_nor_other_samples_change_a_draw(architecture: str) -> None:
     policy = tiny_policy(architecture)
     prompts = text_prompts(6)
-    together = policy.sample(prompts, 4, Sampling(max_new_tokens=12), seed=3)
+    together = policy.sample(prompts, 4, SamplingSettings(max_new_tokens=12), seed=3)
     assert [(r.prompt_id, r.sample) for r in together] == [(p.id, i) for p in prompts for i in range(4)]
     drawn = {(r.prompt_id, r.sample): r.token_ids for r in together}
-    backwards = policy.sample(prompts[::-1], 2, Sampling(max_new_tokens=12), seed=3)
-    small_batches = policy.sample(prompts, 4, Sampling(max_new_tokens=12, max_rows=3), seed=3)
+    backwards = policy.sample(prompts[::-1], 2, SamplingSettings(max_new_tokens=12), seed=3)
+    small_batches = policy.sample(prompts, 4, SamplingSettings(max_new_tokens=12, max_rows=3), seed=3)
     for rollout in (*backwards, *small_batches):
         assert rollout.token_ids == drawn[rollout.prompt_id, rollout.sample]
 
@@ -92,7 +91,9 @@ def test_greedy_is_hugging_face_greedy(architecture: str) -> None:
     policy, model = tiny_policy(architecture), tiny_model(architecture)
     prompts = text_prompts(4)
     for prompt, rollout in zip(
-        prompts, policy.sample(prompts, 1, Sampling(10, greedy=True), seed=0), strict=True
+        prompts,
+        policy.sample(prompts, 1, SamplingSettings(max_new_tokens=10).as_greedy(), seed=0),
+        strict=True,
     ):
         ids = torch.tensor([policy.encoder.encode_prompt(prompt)])
         config = GenerationConfig(max_new_tokens=10, do_sample=False, eos_token_id=EOS, pad_token_id=0)
@@ -106,7 +107,7 @@ def test_any_of_several_eos_ends_a_response() -> None:
     several = Policy("ada", model, tiny_tokenizer())
     assert several.encoder.eos_ids == (EOS, PAD)
     assert several.encoder.eos_id == EOS
-    rollouts = several.sample(text_prompts(8), 8, Sampling(max_new_tokens=30), seed=0)
+    rollouts = several.sample(text_prompts(8), 8, SamplingSettings(max_new_tokens=30), seed=0)
     assert {r.token_ids[-1] for r in rollouts if r.finish_reason == "stop"} == {EOS, PAD}
     for rollout in rollouts:
         assert not {EOS, PAD} & set(rollout.token_ids[:-1])
@@ -117,7 +118,9 @@ def test_any_of_several_eos_ends_a_response() -> None:
 def test_log_probs_are_at_temperature_one_whatever_the_sampling() -> None:
     policy = tiny_policy("qwen3")
     prompts = text_prompts(3)
-    rollouts = policy.sample(prompts, 3, Sampling(8, temperature=1.7, top_p=0.8), seed=1)
+    rollouts = policy.sample(
+        prompts, 3, SamplingSettings(max_new_tokens=8, temperature=1.7, top_p=0.8), seed=1
+    )
     encoded = {p.id: policy.encoder.encode_prompt(p) for p in prompts}
     scores = policy.score([(encoded[r.prompt_id], r.token_ids) for r in rollouts])
     for rollout, score in zip(rollouts, scores, strict=True):
@@ -129,7 +132,7 @@ def test_a_response_may_use_what_the_context_leaves() -> None:
     model.config.max_position_embeddings = 10
     policy = Policy("ada", model, tiny_tokenizer())
     prompts = [Prompt(id="long", text="abcdefgh"), Prompt(id="short", text="a")]
-    rollouts = policy.sample(prompts, 8, Sampling(max_new_tokens=5), seed=0)
+    rollouts = policy.sample(prompts, 8, SamplingSettings(max_new_tokens=5), seed=0)
     lengths = {(r.prompt_id, len(r.token_ids)) for r in rollouts if r.finish_reason == "length"}
     assert lengths == {("long", 2), ("short", 5)}
 
@@ -151,13 +154,13 @@ def test_top_p_draws_from_the_smallest_set_that_reaches_it(
     assert not len(outside) or outside.max() <= inside.min()
     uniforms = torch.from_numpy(Stream(seed, "a", "p", 0).uniforms(1))
     logits = probabilities.log().float()
-    tokens, _ = pick(logits, uniforms, Sampling(1, top_p=top_p))
+    tokens, _ = pick(logits, uniforms, SamplingSettings(max_new_tokens=1, top_p=top_p))
     assert nucleus(logits.log_softmax(-1).exp(), top_p)[0, int(tokens)] > 0
 
 
 def test_a_token_without_probability_is_never_drawn() -> None:
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(2, -1)
     uniforms = torch.tensor([0.0, 1 - 2**-23])
-    tokens, logps = pick(logits, uniforms, Sampling(1))
+    tokens, logps = pick(logits, uniforms, SamplingSettings(max_new_tokens=1))
     assert tokens.tolist() == [1, 3]
     assert logps.tolist() == pytest.approx([-0.6931472, -0.6931472])

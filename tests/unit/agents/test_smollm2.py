@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import Optimisation, Sampling
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from hacrl.types import Prompt, TrainingRow
 from helpers_agents import gspo
 
@@ -24,17 +24,17 @@ pytestmark = [
 
 
 def test_smollm2_samples_scores_and_learns() -> None:
-    policy = Policy.load("smollm2", DIRECTORY, optimisation=Optimisation(learning_rate=1e-5))
-    assert policy.paths == {"decode": "FusedDecoder", "train": "FusedScorer"}
+    policy = Policy.load("smollm2", DIRECTORY, optimiser=OptimiserSettings(learning_rate=1e-5, kl=0.0))
+    assert policy.backends == {"decode": "FusedDecoder", "train": "FusedScorer"}
     prompts = [
         Prompt(id="sum", text="What is 2 + 3? Answer with one number."),
         Prompt(id="capital", text="What is the capital of France? Answer in one word."),
     ]
-    greedy = policy.sample(prompts, 1, Sampling(max_new_tokens=24, greedy=True), seed=0)
+    greedy = policy.sample(prompts, 1, SamplingSettings(max_new_tokens=24).as_greedy(), seed=0)
     assert "5" in greedy[0].text
     assert "Paris" in greedy[1].text
 
-    rollouts = policy.sample(prompts, 3, Sampling(max_new_tokens=16), seed=0)
+    rollouts = policy.sample(prompts, 3, SamplingSettings(max_new_tokens=16), seed=0)
     encoded = {prompt.id: policy.encoder.encode_prompt(prompt) for prompt in prompts}
     scores = policy.score([(encoded[r.prompt_id], r.token_ids) for r in rollouts])
     for rollout, score in zip(rollouts, scores, strict=True):

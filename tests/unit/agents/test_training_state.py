@@ -17,19 +17,19 @@ from hacrl.agents.errors import AgentError
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.policy import Policy
 from hacrl.agents.ranks import Ranks
-from hacrl.agents.settings import LoraSettings, Optimisation
 from hacrl.algorithm import CriticParams, PpoObjective
+from hacrl.recipe.settings import LoraSettings, OptimiserSettings
 from hacrl.runs.files import StorageError
 from helpers_agents import likelihood, random_rows, tiny_model, tiny_policy, tiny_tokenizer, training_rows
 from helpers_states import saved_parts, saved_tensors
 
-FAST = Optimisation(learning_rate=1e-2)
+FAST = OptimiserSettings(learning_rate=1e-2, kl=0.0)
 BATCHES = [training_rows(random_rows(2, 2, seed=seed)) for seed in range(2)]
 
 
 def make(dtype: torch.dtype = torch.float32, **options: Any) -> Policy:
     model = tiny_model("qwen3").to(dtype)
-    return Policy("ada", model, tiny_tokenizer(), optimisation=FAST, **options)
+    return Policy("ada", model, tiny_tokenizer(), optimiser=FAST, **options)
 
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -85,7 +85,7 @@ def test_a_weight_that_lies_across_in_memory_comes_back(tmp_path: Path) -> None:
         return {"": Optimiser({"across": nn.Parameter(torch.arange(12.0).view(3, 4).T)}, FAST)}
 
     written, read = optimiser(), optimiser()
-    (weight,) = written[""]._parameters.values()
+    (weight,) = written[""].parameters.values()
     weight.grad = torch.ones_like(weight)
     written[""].step(written[""].gradient_norm())
     states.write_state(tmp_path, written, Ranks())

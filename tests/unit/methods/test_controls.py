@@ -4,13 +4,13 @@ from dataclasses import replace
 
 import torch
 
-from hacrl.agents.settings import Optimisation
 from hacrl.algorithm import HacpoObjective, HacpoParams, ImitationObjective, SourceData, SurrogateObjective
 from hacrl.methods.gspo import Gspo
 from hacrl.methods.hacpo import Hacpo
 from hacrl.methods.hacpo_controls import HacpoCopies, HacpoMuted
 from hacrl.methods.pool import OwnPool
 from hacrl.methods.replay import Replay
+from hacrl.recipe.settings import OptimiserSettings
 from helpers_agents import random_rows, tiny_policy, training_rows
 from helpers_methods import texts, view
 
@@ -65,7 +65,7 @@ def test_muted_peers_still_make_optimiser_steps():
     objective = HacpoObjective(HacpoParams())
     prints = []
     for second in ((), silent, peer):
-        policy = tiny_policy("qwen3", Optimisation(learning_rate=1e-3))
+        policy = tiny_policy("qwen3", OptimiserSettings(learning_rate=1e-3, kl=0.0))
         policy.update([own, second], objective)
         prints.append(policy.fingerprint())
     assert prints[0] == prints[1] != prints[2]

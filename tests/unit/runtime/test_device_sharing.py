@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import Optimisation, Sampling
 from hacrl.algorithm.critic import CriticParams
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from hacrl.runtime import device_sharing as turns
 from hacrl.runtime.device_sharing import DeviceSharing, SharedDeviceAgent
 from helpers_agents import gspo, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
@@ -25,16 +25,18 @@ class Plan:
         self.seed = seed
 
     def load(self) -> Policy:
-        optimisation = Optimisation(learning_rate=1e-3, kl=0.1)
+        optimiser = OptimiserSettings(learning_rate=1e-3, kl=0.1)
         model = tiny_model("qwen3", self.seed)
-        return Policy("ada", model, tiny_tokenizer(), optimisation=optimisation, critic=CriticParams())
+        return Policy("ada", model, tiny_tokenizer(), optimiser=optimiser, critic=CriticParams())
 
 
 def lives(agents: list[Any]) -> list[Any]:
     """Two agents in turns, phase by phase."""
     seen: list[Any] = []
     for done in range(2):
-        seen += [agent.sample(text_prompts(3), 2, Sampling(max_new_tokens=4), done) for agent in agents]
+        seen += [
+            agent.sample(text_prompts(3), 2, SamplingSettings(max_new_tokens=4), done) for agent in agents
+        ]
         seen += [agent.score(random_rows(2, 2)) for agent in agents]
         seen += [repr(agent.update(agent.judge(BATCHES), gspo)) for agent in agents]
     return seen

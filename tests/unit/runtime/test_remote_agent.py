@@ -15,6 +15,7 @@ import pytest
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.errors import EngineFailed, NonFiniteLoss
 from hacrl.algorithm import GspoObjective
+from hacrl.recipe.settings import AgentSettings
 from hacrl.runs import checkpoints as checkpoint
 from hacrl.runs.files import StorageError
 from hacrl.runtime import AgentLost, Traffic
@@ -184,7 +185,13 @@ def agent(
     notify = (notices if notices is not None else []).append
     head: Any = SimpleNamespace(lost=False, check=lambda: None)
     remote = RemoteAgent(
-        ray, head, Blueprint("ada", "m"), resources or Resources(), FailurePolicy(**conduct), notify, shared
+        ray,
+        head,
+        Blueprint(AgentSettings(name="ada", model="m")),
+        resources or Resources(),
+        FailurePolicy(**conduct),
+        notify,
+        shared,
     )
     remote.start()
     return remote

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import Sampling
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.tasks.procedural import load_procedural
 from hacrl.tasks.task import TaskError
 from hacrl.tasks.toy_models import models as toy_models
@@ -197,7 +197,7 @@ def test_base_agents_are_partly_competent_and_end_their_answers(tmp_path, monkey
         assert 0.38 < accuracy(agents[name], prompts, samples=1, greedy=True)["mean"] < 0.65
     assert score["complementary-a"]["sort"] > 0.6 > 0.05 > score["complementary-b"]["sort"]
     assert score["complementary-b"]["add3"] > 0.6 > 0.05 > score["complementary-a"]["add3"]
-    rollouts = agents["state-a"].sample(prompts, 1, Sampling(max_new_tokens=16), seed=0)
+    rollouts = agents["state-a"].sample(prompts, 1, SamplingSettings(max_new_tokens=16), seed=0)
     assert sum(rollout.finish_reason == "stop" for rollout in rollouts) > 0.95 * len(rollouts)
 
 
@@ -208,5 +208,7 @@ def test_writers_master_one_style_each_and_do_not_use_the_other(tmp_path, monkey
     for name, commas in (("style-a", False), ("style-b", True)):
         agent = Policy.load(name, toy_models.build(name))
         assert 0.55 < accuracy(agent, prompts, samples=1)["mean"] < 0.8
-        texts = [rollout.text for rollout in agent.sample(prompts, 1, Sampling(max_new_tokens=16), seed=0)]
+        texts = [
+            rollout.text for rollout in agent.sample(prompts, 1, SamplingSettings(max_new_tokens=16), seed=0)
+        ]
         assert sum(("," in text) == commas for text in texts) > 0.98 * len(texts)

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from hacrl.agents.settings import Sampling
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.rewards.scores import Score
 from hacrl.training.evaluation import Evaluation, evaluate, share
 from hacrl.types import Prompt, Rollout
@@ -19,7 +19,7 @@ class Scripted:
         self._greedy, self._samples = greedy, samples
 
     def sample(self, prompts, samples, sampling, seed):
-        answers = [[text] for text in self._greedy] if sampling.greedy else self._samples
+        answers = [[text] for text in self._greedy] if sampling.is_greedy else self._samples
         return [
             Rollout(prompt.id, number, text, (1,), (0.0,), "stop")
             for prompt, texts in zip(prompts, answers, strict=True)
@@ -37,7 +37,7 @@ class Rewards:
 @pytest.fixture
 def result():
     agent = Scripted(["1", "0", "?", " 1"], [["1", "0"], ["0", "0"], ["?", "1"], ["?", "?"]])
-    return evaluate(agent, PROMPTS, Rewards(), Sampling(max_new_tokens=4), samples=2, seed=0)
+    return evaluate(agent, PROMPTS, Rewards(), SamplingSettings(max_new_tokens=4), samples=2, seed=0)
 
 
 def test_problems_and_shares_agree(result):

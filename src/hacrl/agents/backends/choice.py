@@ -18,7 +18,7 @@ from hacrl.agents.backends.padded import PaddedScorer, RecomputingDecoder
 from hacrl.agents.backends.prefix_cache import CachedDecoder, SharedPrefixScorer
 from hacrl.agents.errors import AgentError
 
-Path = TypeVar("Path", Decoder, Scorer)
+Backend = TypeVar("Backend", Decoder, Scorer)
 _log = logging.getLogger(__name__)
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-8}
@@ -27,7 +27,7 @@ HALF_PRECISION_TOLERANCE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Paths:
+class Backends:
     """How a model is run."""
 
     decoder: Decoder
@@ -41,8 +41,8 @@ class Paths:
 
 def choose_backends(
     model: PreTrainedModel, gradient_checkpointing: bool = False, *, sharded: bool = False
-) -> Paths:
-    """Try all paths on a few random tokens, fastest first; keep the first that agrees with the plain one.
+) -> Backends:
+    """Try all backends on a few random tokens, fastest first; keep the first that agrees with the plain one.
 
     A model that is going to be sharded can be decoded by its modules only, and trained as a whole only.
     """
@@ -66,7 +66,7 @@ def choose_backends(
             "switch it off, or set the dropout rates in config.json to 0"
         )
     assert decoder is not None  # recomputing is the plain forward itself
-    return Paths(decoder, scorer)
+    return Backends(decoder, scorer)
 
 
 @torch.inference_mode()
@@ -102,20 +102,20 @@ def caches_all_positions(model: PreTrainedModel) -> bool:
 
 def _first_agreeing(
     model: PreTrainedModel,
-    candidates: Sequence[Callable[[PreTrainedModel], Path]],
-    logps: Callable[[Path], Tensor],
+    candidates: Sequence[Callable[[PreTrainedModel], Backend]],
+    logps: Callable[[Backend], Tensor],
     truth: Tensor,
-) -> Path | None:
+) -> Backend | None:
     tolerance = TOLERANCE.get(model.dtype, HALF_PRECISION_TOLERANCE)
     for candidate in candidates:
         try:
-            path = candidate(model)
-            difference = float((logps(path) - truth).abs().max())
-        except Exception as error:  # an architecture may refuse in any way; a slower path will do
+            backend = candidate(model)
+            difference = float((logps(backend) - truth).abs().max())
+        except Exception as error:  # an architecture may refuse in any way; a slower one will do
             _log.info("%s: not used (%s: %s)", candidate, type(error).__name__, error)
             continue
         if difference <= tolerance:
-            return path
+            return backend
         _log.info("%s: not used (log-probs differ by %.2g from the plain forward)", candidate, difference)
     return None
 

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 from weakref import WeakSet, finalize
@@ -17,7 +18,8 @@ from transformers import PreTrainedModel
 from hacrl.agents.backends.vllm_weights import difference
 from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.sampler import Drawn, Job
-from hacrl.agents.settings import Sampling, VllmSettings
+from hacrl.recipe.settings import SamplingSettings, VllmSettings
+from hacrl.types import EngineCheck
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a process of its own could outlive the agent or leave it waiting
@@ -32,8 +34,11 @@ _living: WeakSet[VllmEngine] = WeakSet()
 class VllmEngine:
     """Draws responses with the weights it was given last."""
 
-    def __init__(self, agent: str, model: PreTrainedModel, settings: VllmSettings) -> None:
-        """Start vLLM for a model of this shape; it has no weights until `hold` brings them."""
+    def __init__(self, agent: str, model: PreTrainedModel, settings: VllmSettings, max_rows: int) -> None:
+        """Start vLLM for a model of this shape; it has no weights until `hold` brings them.
+
+        It decodes at most `max_rows` responses at the same time.
+        """
         self.settings = settings
         self._agent = agent
         self._vllm = _import_vllm(agent, model.device)
@@ -50,7 +55,7 @@ class VllmEngine:
                 dtype=str(model.dtype).removeprefix("torch."),
                 enforce_eager=model.device.type == "cpu",
                 max_model_len=-1,  # as long as the cache allows
-                max_num_seqs=settings.max_rows,
+                max_num_seqs=max_rows,
                 kv_cache_memory_bytes=int(settings.cache_gigabytes * 1e9),
                 gpu_memory_utilization=0.01,  # checked at the start, otherwise replaced by the line above
             )
@@ -75,7 +80,7 @@ class VllmEngine:
             )
             raise EngineFailed(self._message())
 
-    def draw(self, jobs: Sequence[Job], sampling: Sampling, eos_ids: Sequence[int]) -> list[Drawn]:
+    def draw(self, jobs: Sequence[Job], sampling: SamplingSettings, eos_ids: Sequence[int]) -> list[Drawn]:
         """One response for each job; the log-probs are the engine's, at temperature 1 without top-p."""
         prompts = [{"prompt_token_ids": list(job.prompt)} for job in jobs]
         parameters = [self._parameters(job, sampling, eos_ids) for job in jobs]
@@ -83,10 +88,10 @@ class VllmEngine:
             outputs = self._llm.generate(prompts, parameters, use_tqdm=False)
             return [_drawn(output.outputs[0], set(eos_ids)) for output in outputs]
 
-    def _parameters(self, job: Job, sampling: Sampling, eos_ids: Sequence[int]) -> Any:
+    def _parameters(self, job: Job, sampling: SamplingSettings, eos_ids: Sequence[int]) -> Any:
         return self._vllm.SamplingParams(
-            temperature=0.0 if sampling.greedy else sampling.temperature,
-            top_p=1.0 if sampling.greedy else sampling.top_p,
+            temperature=sampling.temperature,
+            top_p=1.0 if sampling.is_greedy else sampling.top_p,
             max_tokens=job.max_new_tokens,
             stop_token_ids=list(eos_ids),
             seed=job.stream.key % SEEDS,
@@ -130,6 +135,35 @@ def _drawn(output: Any, eos_ids: set[int]) -> Drawn:
     if not all(map(math.isfinite, logps)):
         raise ValueError(f"it reports the log-probs {logps}")
     return Drawn(ids, logps, ids[-1] in eos_ids)
+
+
+def checked(
+    drawn: Sequence[Drawn], scores: Sequence[tuple[float, ...]], settings: VllmSettings
+) -> list[Drawn]:
+    """The responses with the log-probs training shall use; `scores` are those of the trained model."""
+    return [_checked(response, score, settings) for response, score in zip(drawn, scores, strict=True)]
+
+
+def _checked(response: Drawn, score: tuple[float, ...], settings: VllmSettings) -> Drawn:
+    pairs = zip(response.token_logps, score, strict=True)
+    difference = max(abs(engine - trainer) for engine, trainer in pairs)
+    rescored = difference > settings.max_logprob_difference
+    weight = 1.0
+    if rescored and settings.correction == "truncated":
+        weight = _truncated(sum(score) - sum(response.token_logps), settings.correction_cap)
+    check = EngineCheck(
+        engine_logp=sum(response.token_logps) / len(score),
+        trainer_logp=sum(score) / len(score),
+        difference=difference,
+        rescored=rescored,
+        weight=weight,
+    )
+    return replace(response, token_logps=score if rescored else response.token_logps, engine=check)
+
+
+def _truncated(log_ratio: float, cap: float) -> float:
+    """The importance weight of the whole response, cut off at the cap."""
+    return math.exp(min(log_ratio, math.log(cap)))
 
 
 def _import_vllm(agent: str, device: torch.device) -> Any:

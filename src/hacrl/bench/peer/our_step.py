@@ -9,19 +9,19 @@ import torch
 from torch import nn
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import Optimisation, Sampling
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm import GspoObjective, Objective, own_advantages
 from hacrl.bench.peer.flops import step_flops
 from hacrl.bench.peer.result import StepTiming
 from hacrl.bench.peer.workload import Workload, make_model, make_prompts, make_tokenizer, reward
+from hacrl.recipe import OptimiserSettings, SamplingSettings
 from hacrl.types import MiniBatch, Rollout, TrainingRow
 
 ENGINES = {
     "generic": {"decode": "CachedDecoder", "train": "SharedPrefixScorer"},
     "fused": {"decode": "FusedDecoder", "train": "FusedScorer"},
 }
-"""Our two ways of running the models measured here, and what `Policy.paths` calls them."""
+"""Our two ways of running the models measured here, and what `Policy.backends` calls them."""
 
 
 class OurSide:
@@ -34,15 +34,19 @@ class OurSide:
         if engine == "generic":
             _hide_from_fused_backend(self.model)
         # TRL's optimiser settings, which are transformers' defaults.
-        optimisation = Optimisation(learning_rate=work.learning_rate, weight_decay=0.0, max_grad_norm=1.0)
-        self.policy = Policy("ours", self.model, make_tokenizer(work.size), optimisation=optimisation)
-        if self.policy.paths != ENGINES[engine]:
-            raise RuntimeError(f"the {engine} engine was asked for, but {self.policy.paths} runs the model")
+        optimiser = OptimiserSettings(
+            learning_rate=work.learning_rate, weight_decay=0.0, max_grad_norm=1.0, kl=0.0
+        )
+        self.policy = Policy("ours", self.model, make_tokenizer(work.size), optimiser=optimiser)
+        if self.policy.backends != ENGINES[engine]:
+            raise RuntimeError(
+                f"the {engine} engine was asked for, but {self.policy.backends} runs the model"
+            )
         self.prompt_ids = {prompt.id: self.policy.encoder.encode_prompt(prompt) for prompt in self.prompts}
 
     def sample(self, seed: int) -> list[Rollout]:
         """Answers to all prompts, prompt by prompt."""
-        sampling = Sampling(max_new_tokens=self.work.max_new)
+        sampling = SamplingSettings(max_new_tokens=self.work.max_new)
         return self.policy.sample(self.prompts, self.work.samples, sampling, seed)
 
     def update(self, batches: Sequence[MiniBatch], objective: Objective | None = None) -> list[UpdateReport]:

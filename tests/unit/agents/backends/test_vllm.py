@@ -13,18 +13,26 @@ import torch
 
 from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.policy import Policy
-from hacrl.agents.settings import Optimisation, Sampling, VllmSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings, VllmSettings
 from hacrl.types import TrainingRow
-from helpers_agents import likelihood, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
+from helpers_agents import (
+    likelihood,
+    random_rows,
+    text_prompts,
+    tiny_model,
+    tiny_policy,
+    tiny_tokenizer,
+    training_rows,
+)
 from helpers_vllm import FakeLLM, install
 
-GREEDY = Sampling(max_new_tokens=6, greedy=True)
+GREEDY = SamplingSettings(max_new_tokens=6).as_greedy()
 
 
 def make(settings: VllmSettings | None = None, architecture: str = "qwen3") -> Policy:
-    optimisation = Optimisation(learning_rate=1e-2)
+    optimiser = OptimiserSettings(learning_rate=1e-2, kl=0.0)
     engine = settings or VllmSettings()
-    return Policy("ada", tiny_model(architecture), tiny_tokenizer(), optimisation=optimisation, engine=engine)
+    return Policy("ada", tiny_model(architecture), tiny_tokenizer(), optimiser=optimiser, engine=engine)
 
 
 def rows() -> tuple[TrainingRow, ...]:
@@ -113,7 +121,7 @@ def test_the_correction_is_the_ratio_of_the_whole_response_cut_off(
 
 
 def test_a_row_s_weight_multiplies_its_gradient() -> None:
-    policy = Policy("ada", tiny_model("qwen3"), tiny_tokenizer())
+    policy = tiny_policy("qwen3")
     one, other = rows()[:2]
     alone = [policy.gradient((row,), likelihood, 0) for row in (one, other)]
     both = policy.gradient((replace(one, weight=0.25), other), likelihood, 0)
@@ -129,7 +137,7 @@ def test_requests_carry_the_sampling_of_the_built_in_sampler(monkeypatch: pytest
 
     install(monkeypatch, generate=remember)
     policy = make()
-    sampling = Sampling(max_new_tokens=200, temperature=0.7, top_p=0.9)
+    sampling = SamplingSettings(max_new_tokens=200, temperature=0.7, top_p=0.9)
     prompts = text_prompts(2)
     policy.sample(prompts, 2, sampling, seed=3)
     policy.sample(prompts[1:], 2, sampling, seed=3)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hacrl.agents.backends.vllm_weights import difference, merged_weights
 from hacrl.agents.loading import with_adapters
-from hacrl.agents.settings import LoraSettings
+from hacrl.recipe.settings import LoraSettings
 from helpers_agents import tiny_model
 
 
