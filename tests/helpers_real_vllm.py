@@ -16,7 +16,7 @@ from helpers_agents import CONFIGS, tiny_tokenizer
 BOUND = 1e-4
 """Largest difference of one token's log-prob in fp32; docs/vllm.md has what was measured."""
 GREEDY = SamplingSettings(max_new_tokens=40).as_greedy()
-SMALL_CACHE = VllmSettings(cache_gigabytes=0.05, max_rows=64)
+SMALL_CACHE = VllmSettings(cache_gigabytes=0.05)
 
 
 def network(architecture: str) -> PreTrainedModel:
@@ -35,7 +35,7 @@ def agent(architecture: str, engine: VllmSettings | None = None, lora: LoraSetti
     """Named ada; the same weights with every engine."""
     optimiser = OptimiserSettings(learning_rate=1e-2, kl=0.0)
     model = network(architecture)
-    return Policy("ada", model, tiny_tokenizer(), optimiser=optimiser, lora=lora, engine=engine)
+    return Policy("ada", model, tiny_tokenizer(), optimiser=optimiser, lora=lora, engine=engine, max_rows=64)
 
 
 def largest_difference(rollouts: Sequence[Rollout]) -> float:
