@@ -1,4 +1,4 @@
-"""What the base agents can do before any reinforcement learning, as a table."""
+"""A table of what the toy models can do before any reinforcement learning."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ LONGEST = 24
 def accuracy(
     agent: Policy, prompts: Sequence[Prompt], samples: int, *, greedy: bool = False
 ) -> dict[str, float]:
-    """Share of right answers by kind of prompt, and their `mean`.
+    """Share of correct responses by kind of prompt, and their `mean`.
 
-    An answer is a regular expression; one that consists of digits matches just itself.
+    A prompt's answer is a regular expression; one that consists of digits matches only itself.
     """
     sampling = SamplingSettings(max_new_tokens=LONGEST)
     rollouts = agent.sample(prompts, samples, sampling.as_greedy() if greedy else sampling, seed=0)
@@ -42,7 +42,7 @@ def accuracy(
 
 
 def print_tables(names: Iterable[str] = toy_models.AGENTS) -> None:
-    """Make the base agents if need be, and print size, tokenizer and test accuracy of each, task by task."""
+    """Print size, tokenizer and test accuracy of the toy models, by task; missing ones are made first."""
     by_task: dict[str, list[str]] = defaultdict(list)
     for name in names:
         by_task[toy_models.AGENTS[name].task].append(name)

@@ -2,8 +2,8 @@
 
     python examples/minimal_loop.py MODEL_DIRECTORY MODEL_DIRECTORY [...] --steps 20 --out runs/minimal
 
-Only the mathematics comes from hacrl. Plain and slow: one answer at a time, no KL term, no checkpoints.
-A test holds its steps equal to the library's.
+Only the mathematics comes from hacrl. Plain and slow: one response at a time, no KL term, no checkpoints.
+A test checks that its steps equal the library's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from hacrl.algorithm import Capability, HacpoParams, advantages, hacpo_loss
 
 QUESTIONS, SAMPLES, LONGEST = 16, 8, 16
-"""Per step: questions, every agent's answers to each of them, and tokens of an answer at most."""
+"""Per step: questions, every agent's responses to each of them, and tokens of a response at most."""
 
 
 @dataclass
@@ -46,22 +46,22 @@ class Agent:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """A verified answer: what agents share."""
+class Response:
+    """A verified response: what agents share."""
 
     text: str
     reward: float
-    tokens: list[int]  # those of the agent that gave it, EOS included
+    tokens: list[int]  # those of the agent that wrote it, EOS included
     logps: list[float]  # of each token under that agent's policy when it drew them
     ended: bool  # with an EOS; otherwise it was cut off
 
 
 @dataclass(frozen=True)
 class Row:
-    """An answer as one learner trains on it, in the learner's tokens."""
+    """A response as one learner trains on it, in the learner's tokens."""
 
     question: list[int]
-    answer: list[int]
+    response: list[int]
     own: bool
     source_mean_logp: float
     advantage: float
@@ -69,7 +69,7 @@ class Row:
 
 
 Questions = Sequence[tuple[str, str]]  # each with its right answer
-Answers = Sequence[Sequence[Answer]]  # [b][i]: one agent's answers to every question
+Responses = Sequence[Sequence[Response]]  # [b][i]: one agent's responses to every question
 
 
 def load(directory: str, learning_rate: float = 1.5e-4) -> Agent:
@@ -88,8 +88,8 @@ def ask(rng: random.Random) -> tuple[str, str]:
 
 
 @torch.no_grad()
-def draw(agent: Agent, question: str, gold: str) -> list[Answer]:
-    """Sample answers at temperature 1, token by token, keep every token's log-prob, and verify them."""
+def draw(agent: Agent, question: str, gold: str) -> list[Response]:
+    """Sample responses at temperature 1, token by token, keep every token's log-prob, and verify them."""
     prompt, eos = agent.read(question), agent.tokenizer.eos_token_id
     sequences, drawn = torch.tensor([prompt] * SAMPLES), []
     for _ in range(LONGEST):
@@ -97,36 +97,36 @@ def draw(agent: Agent, question: str, gold: str) -> list[Answer]:
         token = torch.multinomial(logps.exp(), 1)
         drawn.append(logps.gather(1, token))
         sequences = torch.cat([sequences, token], 1)
-    answers = []
+    responses = []
     for tokens, logps in zip(sequences[:, len(prompt) :].tolist(), torch.cat(drawn, 1).tolist(), strict=True):
         length = tokens.index(eos) + 1 if eos in tokens else LONGEST
         text = agent.text(tokens[:length])
-        answers.append(Answer(text, float(text == gold), tokens[:length], logps[:length], eos in tokens))
-    return answers
+        responses.append(Response(text, float(text == gold), tokens[:length], logps[:length], eos in tokens))
+    return responses
 
 
-def rewrite(learner: Agent, answer: Answer) -> tuple[list[int], list[float]]:
-    """A peer's answer in the learner's tokens, and the peer's log-probs to compare with: both without EOS.
+def rewrite(learner: Agent, response: Response) -> tuple[list[int], list[float]]:
+    """A peer's response in the learner's tokens, and the peer's log-probs to compare with: both without EOS.
 
-    An answer that is only EOS becomes the learner's own EOS; one that it cannot write exactly, no tokens.
+    A response that is only EOS becomes the learner's own EOS; one that it cannot write exactly, no tokens.
     """
-    if answer.ended and len(answer.tokens) == 1:
-        return [learner.tokenizer.eos_token_id], answer.logps
-    tokens = learner.tokenizer.encode(answer.text, add_special_tokens=False, split_special_tokens=True)
-    exact = learner.text(tokens) == answer.text
-    return tokens if exact else [], answer.logps[:-1] if answer.ended else answer.logps
+    if response.ended and len(response.tokens) == 1:
+        return [learner.tokenizer.eos_token_id], response.logps
+    tokens = learner.tokenizer.encode(response.text, add_special_tokens=False, split_special_tokens=True)
+    exact = learner.text(tokens) == response.text
+    return tokens if exact else [], response.logps[:-1] if response.ended else response.logps
 
 
-def lesson(
-    learner: Agent, own: bool, asked: Questions, answers: Answers, advantage: Tensor, omega: float
+def mini_batches(
+    learner: Agent, own: bool, asked: Questions, responses: Responses, advantage: Tensor, omega: float
 ) -> list[list[Row]]:
-    """One source's answers as the rows of two updates; the answers to a question stay together."""
+    """One source's responses as the rows of two updates; the responses to a question stay together."""
     groups = []
-    for (question, _), group, values in zip(asked, answers, advantage.tolist(), strict=True):
+    for (question, _), group, values in zip(asked, responses, advantage.tolist(), strict=True):
         prompt, rows = learner.read(question), []
-        for answer, value in zip(group, values, strict=True):
-            tokens, logps = (answer.tokens, answer.logps) if own else rewrite(learner, answer)
-            if tokens:  # the source's mean is over its own tokens, the learner may cut the text differently
+        for response, value in zip(group, values, strict=True):
+            tokens, logps = (response.tokens, response.logps) if own else rewrite(learner, response)
+            if tokens:  # the source's mean is over its own tokens, the learner may split the text differently
                 rows.append(Row(prompt, tokens, own, sum(logps) / len(logps), value, omega))
         if rows:
             groups.append(rows)
@@ -135,41 +135,41 @@ def lesson(
 
 
 def share(
-    agents: Sequence[Agent], capability: Capability, asked: Questions, answers: Sequence[Answers]
+    agents: Sequence[Agent], capability: Capability, asked: Questions, responses: Sequence[Responses]
 ) -> list[list[list[Row]]]:
-    """What each agent learns from everybody's `answers[j][b][i]`: the rows of its updates, in order."""
-    rewards = torch.tensor([[[a.reward for a in group] for group in own] for own in answers]).double()
+    """What each agent learns from everybody's `responses[j][b][i]`: the rows of its updates, in order."""
+    rewards = torch.tensor([[[a.reward for a in group] for group in own] for own in responses]).double()
     capability.update(rewards.mean((1, 2)))
     omega = capability.omega  # [k, j]: how good learner k is, compared with source j
     advantage, _ = advantages(rewards, omega)  # [k, j, b, i]
-    lessons: list[list[list[Row]]] = [[] for _ in agents]
+    batches: list[list[list[Row]]] = [[] for _ in agents]
     for k, learner in enumerate(agents):
-        for j in [k, *range(k), *range(k + 1, len(agents))]:  # own answers first, then the peers'
-            weight = float(omega[j, k])  # listen more to the stronger
-            lessons[k] += lesson(learner, j == k, asked, answers[j], advantage[k, j], weight)
-    return lessons
+        for j in [k, *range(k), *range(k + 1, len(agents))]:  # own responses first, then the peers'
+            weight = float(omega[j, k])  # stronger sources count more
+            batches[k] += mini_batches(learner, j == k, asked, responses[j], advantage[k, j], weight)
+    return batches
 
 
 def logps_of(agent: Agent, row: Row) -> Tensor:
-    """The log-prob of every token of an answer, with gradient."""
-    tokens = torch.tensor([row.question + row.answer])
+    """The log-prob of every token of a response, with gradient."""
+    tokens = torch.tensor([row.question + row.response])
     logits = agent.model(tokens).logits[0, len(row.question) - 1 : -1]
-    return logits.log_softmax(-1).gather(1, torch.tensor(row.answer)[:, None])[:, 0]
+    return logits.log_softmax(-1).gather(1, torch.tensor(row.response)[:, None])[:, 0]
 
 
 def update(agent: Agent, rows: Sequence[Row], number: int, params: HacpoParams) -> float:
     """One optimiser update on the mean loss of the rows; `number` of them came before it in this step."""
-    taught = [row for row in rows if row.advantage != 0]  # the others count in the mean, and teach nothing
-    if not taught:
+    trained = [row for row in rows if row.advantage != 0]  # the others only count in the mean
+    if not trained:
         return 0.0
-    logps = [logps_of(agent, row) for row in taught]
+    logps = [logps_of(agent, row) for row in trained]
     losses = hacpo_loss(
         pad_sequence(logps, batch_first=True),
-        pad_sequence([torch.ones(len(row.answer), dtype=torch.bool) for row in taught], batch_first=True),
-        torch.tensor([row.source_mean_logp for row in taught]),
-        torch.tensor([row.advantage for row in taught]),
-        torch.tensor([row.own for row in taught]),
-        torch.tensor([row.omega for row in taught]),
+        pad_sequence([torch.ones(len(row.response), dtype=torch.bool) for row in trained], batch_first=True),
+        torch.tensor([row.source_mean_logp for row in trained]),
+        torch.tensor([row.advantage for row in trained]),
+        torch.tensor([row.own for row in trained]),
+        torch.tensor([row.omega for row in trained]),
         number,
         params,
     )
@@ -194,11 +194,11 @@ def main() -> None:
     capability = Capability(len(agents))
     for step in range(1, options.steps + 1):
         asked = [ask(rng) for _ in range(QUESTIONS)]
-        answers = [[draw(agent, question, gold) for question, gold in asked] for agent in agents]
-        for agent, lessons in zip(agents, share(agents, capability, asked, answers), strict=True):
-            for number, rows in enumerate(lessons):  # the peers' window closes with every update
+        responses = [[draw(agent, question, gold) for question, gold in asked] for agent in agents]
+        for agent, batches in zip(agents, share(agents, capability, asked, responses), strict=True):
+            for number, rows in enumerate(batches):  # the peers' window closes with every update
                 update(agent, rows, number, params)
-        accuracy = [sum(a.reward for group in own for a in group) / QUESTIONS / SAMPLES for own in answers]
+        accuracy = [sum(a.reward for group in own for a in group) / QUESTIONS / SAMPLES for own in responses]
         print(f"step {step:3d}  accuracy", "  ".join(f"{value:.3f}" for value in accuracy), flush=True)
     for number, agent in enumerate(agents, start=1):
         agent.model.save_pretrained(options.out / f"agent{number}")

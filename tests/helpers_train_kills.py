@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.updater import Learner
+from hacrl.agents.updater import Updater
 from hacrl.rewards import Rewarder
 from helpers_train import make_agent, recipe, run
 
 MOMENTS: list[tuple[Any, str]] = [
     *[(os, name) for name in ("fsync", "replace", "rename", "unlink", "mkdir")],
     *[(Policy, name) for name in ("sample", "fingerprint", "write_state", "save")],
-    (Learner, "update"),
+    (Updater, "update"),
     (Rewarder, "score"),
 ]
 """Before each of these calls a run may die: between and inside phases, and at every change to the disk."""

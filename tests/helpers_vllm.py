@@ -14,7 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 
 class FakeLLM:
-    """Answers greedily with the weights it holds and tells what was asked of it."""
+    """Responds greedily with the weights it holds, and records its calls."""
 
     made: ClassVar[list[FakeLLM]] = []
     noise = 0.0
@@ -51,13 +51,13 @@ class FakeLLM:
         self, prompts: Sequence[dict[str, list[int]]], parameters: Sequence[SimpleNamespace], use_tqdm: bool
     ) -> list[SimpleNamespace]:
         self.calls.append("generate")
-        answers = zip(prompts, parameters, strict=True)
+        requests = zip(prompts, parameters, strict=True)
         return [
-            SimpleNamespace(outputs=[self._answer(prompt["prompt_token_ids"], how)])
-            for prompt, how in answers
+            SimpleNamespace(outputs=[self._respond(prompt["prompt_token_ids"], how)])
+            for prompt, how in requests
         ]
 
-    def _answer(self, prompt: list[int], how: SimpleNamespace) -> SimpleNamespace:
+    def _respond(self, prompt: list[int], how: SimpleNamespace) -> SimpleNamespace:
         ids: list[int] = []
         logprobs = []
         while len(ids) < how.max_tokens and not (ids and ids[-1] in how.stop_token_ids):

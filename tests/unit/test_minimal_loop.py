@@ -1,4 +1,4 @@
-"""examples/minimal_loop.py does what the library does: on the same answers the same rows, losses, weights."""
+"""examples/minimal_loop.py equals the library: on the same responses the same rows, losses, weights."""
 
 import ast
 import importlib.util
@@ -45,7 +45,7 @@ def minimal():
 
 @pytest.fixture(params=TEAMS)
 def directories(request, tmp_path):
-    """Agents that answer, but differently."""
+    """Agents with different weights."""
     return {
         name: make_agent(tmp_path / name, seed, arch=arch, cut=cut)
         for seed, (name, (arch, cut)) in enumerate(TEAMS[request.param].items())
@@ -66,16 +66,16 @@ def team(directories):
     team.close()
 
 
-def as_answers(minimal, team, record):
-    """The library's rollouts of a step as `answers[j][b][i]`."""
-    answers = [[[] for _ in record.prompts] for _ in team.names]
+def as_responses(minimal, team, record):
+    """The library's rollouts of a step as `responses[j][b][i]`."""
+    responses = [[[] for _ in record.prompts] for _ in team.names]
     place = {prompt.id: b for b, prompt in enumerate(record.prompts)}
     for t in sorted(record.trajectories, key=lambda t: t.sample):
-        answer = minimal.Answer(
+        response = minimal.Response(
             t.text, t.reward, list(t.token_ids), list(t.token_logps), t.finish_reason == "stop"
         )
-        answers[team.names.index(t.source)][place[t.prompt_id]].append(answer)
-    return answers
+        responses[team.names.index(t.source)][place[t.prompt_id]].append(response)
+    return responses
 
 
 def in_library_form(rows):
@@ -96,13 +96,13 @@ def test_steps_are_those_of_the_library(minimal, team, directories, tmp_path):
     for step in (1, 2):  # the second step sees the first one's capabilities and moments
         record = train_step(team, step)
         asked = [(prompt.text, prompt.columns["answer"]) for prompt in record.prompts]
-        shared = minimal.share(agents, capability, asked, as_answers(minimal, team, record))
+        shared = minimal.share(agents, capability, asked, as_responses(minimal, team, record))
         assert torch.equal(capability.omega, record.omega)
-        for agent, name, lessons in zip(agents, team.names, shared, strict=True):
+        for agent, name, batches in zip(agents, team.names, shared, strict=True):
             expected = [in_library_form(rows) for rows in record.batches[name].mini_batches]
-            assert [[tuple(vars(row).values()) for row in rows] for rows in lessons] == expected
+            assert [[tuple(vars(row).values()) for row in rows] for rows in batches] == expected
             losses = [
-                minimal.update(agent, rows, m, HacpoParams(delta=DELTA)) for m, rows in enumerate(lessons)
+                minimal.update(agent, rows, m, HacpoParams(delta=DELTA)) for m, rows in enumerate(batches)
             ]
             assert losses == pytest.approx([report.loss for report in record.reports[name]], abs=1e-5)
             assert any(losses)
@@ -126,10 +126,10 @@ def test_steps_are_those_of_the_library(minimal, team, directories, tmp_path):
         ("", [1, 1], False),  # nothing but special tokens
     ],
 )
-def test_peers_answers_are_rewritten_as_the_library_does(minimal, tmp_path, text, tokens, ended):
+def test_peers_responses_are_rewritten_as_the_library_does(minimal, tmp_path, text, tokens, ended):
     agent = minimal.load(str(make_agent(tmp_path / "ada", 0, cut="digit-pairs")))
     logps = [-0.5 * number for number in range(1, len(tokens) + 1)]
-    written, compared = minimal.rewrite(agent, minimal.Answer(text, 1.0, tokens, logps, ended))
+    written, compared = minimal.rewrite(agent, minimal.Response(text, 1.0, tokens, logps, ended))
     learner = Learner("ada", Rendering(agent.tokenizer))
     trajectory = Trajectory(
         1, "p", "bob", 0, "", text, 1.0, "stop" if ended else "length", tuple(tokens), tuple(logps)
@@ -139,18 +139,18 @@ def test_peers_answers_are_rewritten_as_the_library_does(minimal, tmp_path, text
     assert compared == list(trajectory.exchanged_logps)
 
 
-def test_answers_drawn_have_the_log_probs_of_their_tokens(minimal, tmp_path):
+def test_responses_have_the_log_probs_of_their_tokens(minimal, tmp_path):
     agent = minimal.load(str(make_agent(tmp_path / "ada", 0, cut="digit-pairs")))
     torch.manual_seed(0)
     question, gold = minimal.ask(random.Random(0))
-    answers = minimal.draw(agent, question, gold)
-    assert len(answers) == minimal.SAMPLES
-    for answer in answers:
-        row = minimal.Row(agent.read(question), answer.tokens, True, 0.0, 0.0, 1.0)
+    responses = minimal.draw(agent, question, gold)
+    assert len(responses) == minimal.SAMPLES
+    for response in responses:
+        row = minimal.Row(agent.read(question), response.tokens, True, 0.0, 0.0, 1.0)
         again = minimal.logps_of(agent, row).tolist()
-        assert again == pytest.approx(answer.logps, abs=1e-5)
-        assert answer.ended == (answer.tokens[-1] == agent.tokenizer.eos_token_id)
-        assert answer.text == agent.text(answer.tokens)
+        assert again == pytest.approx(response.logps, abs=1e-5)
+        assert response.ended == (response.tokens[-1] == agent.tokenizer.eos_token_id)
+        assert response.text == agent.text(response.tokens)
 
 
 def test_questions_have_the_right_answers(minimal):

@@ -39,7 +39,7 @@ def policy(started: tuple[Policy, Path]) -> Policy:
     return policy
 
 
-def test_the_same_greedy_answers_with_the_same_log_probs(policy: Policy, architecture: str) -> None:
+def test_the_same_greedy_responses_with_the_same_log_probs(policy: Policy, architecture: str) -> None:
     prompts = text_prompts(12)
     found = policy.sample(prompts, 1, GREEDY, seed=0)
     wanted = agent(architecture).sample(prompts, 1, GREEDY, seed=0)

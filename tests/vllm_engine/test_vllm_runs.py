@@ -106,7 +106,7 @@ def test_on_ray_every_agent_may_have_vllm(tmp_path: Path) -> None:
     not Path(SMOLLM2, "config.json").is_file(),
     reason="HACRL_SMOLLM2 does not name a directory with SmolLM2-135M-Instruct (see docs/agents.md)",
 )
-def test_smollm2_gives_the_same_greedy_answers() -> None:
+def test_smollm2_gives_the_same_greedy_responses() -> None:
     questions = ("What is 2 + 3? Answer with one number.", "What is the capital of France?", "Count to five.")
     prompts = [
         Prompt(id=str(place), text=({"role": "user", "content": text},))

@@ -1,4 +1,4 @@
-"""What a training loop asks of an agent, wherever the agent lives."""
+"""What the training loop needs of an agent, whichever process the agent runs in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hacrl.types import Encoder, MiniBatch, Prompt, Rollout
 
 
 class Agent(Protocol):
-    """`Policy` is one in this process; a runtime may keep it in another one (`hacrl.runtime`)."""
+    """A `Policy` in this process, or a stand-in for one in another process (`hacrl.runtime`)."""
 
     @property
     def name(self) -> str:
@@ -24,7 +24,7 @@ class Agent(Protocol):
 
     @property
     def encoder(self) -> Encoder:
-        """How it writes prompts and responses."""
+        """Text to tokens and back."""
 
     @property
     def parameters(self) -> int:
@@ -43,12 +43,12 @@ class Agent(Protocol):
         """Log-prob of every response token of (prompt ids, response ids) pairs."""
 
     def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
-        """A step's rows with what the critic says of them; as they are when there is none."""
+        """A step's rows with the critic's values and advantages; unchanged without a critic."""
 
     def update(
         self, mini_batches: Sequence[MiniBatch], objective: Objective, done: int = 0
     ) -> list[UpdateReport]:
-        """One optimiser step per mini-batch; `done` counts those made in this step by earlier calls."""
+        """One optimiser step per mini-batch; `done` counts the updates already made in this step."""
 
     def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
         """Flat gradient of one update's loss; nothing changes."""
@@ -57,10 +57,10 @@ class Agent(Protocol):
         """16 hex digits that change exactly when a weight changes."""
 
     def write_state(self, folder: str | Path) -> None:
-        """Write what training needs to go on exactly; safetensors files, on the disk when it returns."""
+        """Write the exact training state as safetensors files; they are on the disk when it returns."""
 
     def read_state(self, folder: str | Path) -> None:
-        """Go on where `folder` was written."""
+        """Restore the training state from `folder`."""
 
     def save(self, directory: str | Path) -> None:
         """Write model and tokenizer in `save_pretrained` form."""

@@ -1,4 +1,4 @@
-"""A critic: a second model that foretells an agent's reward before every token of a response."""
+"""PPO's critic: a second model that predicts an agent's reward before every token of a response."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from hacrl.agents.backends.interfaces import Row, response_mask, right_padded
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.ranks import Ranks
-from hacrl.agents.updater import micro_batches, padded
+from hacrl.agents.updater import micro_batches, pad_numbers
 from hacrl.algorithm.critic import CriticParams, gae, value_loss, whitened
 from hacrl.recipe.settings import OptimiserSettings, UpdatesSettings
 from hacrl.types import Judgement, MiniBatch, TrainingRow
 
 LEARNING_RATE_FACTOR = 10
-"""The critic's learning rate over its agent's, unless it is set."""
+"""Ratio of the critic's learning rate to its agent's, unless it is set."""
 
 
 class ValueHead(nn.Linear):
-    """One number per hidden state; 0 for all at first."""
+    """One value per hidden state, all 0 at first."""
 
     def __init__(self, width: int, device: torch.device) -> None:
         super().__init__(width, 1, device=device)
@@ -34,7 +34,7 @@ class ValueHead(nn.Linear):
         nn.init.zeros_(self.bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """[..., d] -> [...]; a tensor of its own, because FSDP warns of modules that return a view."""
+        """[..., d] -> [...]; cloned, because FSDP warns about modules that return a view."""
         return super().forward(hidden).squeeze(-1).clone()
 
 
@@ -54,10 +54,10 @@ class ValueModel(nn.Module):
 
 
 class Critic:
-    """A copy of the agent's initial model with a value head in place of its vocabulary, trained by itself.
+    """A copy of the agent's initial model with a value head instead of its vocabulary, and its own optimiser.
 
     It runs the plain padded forward, always without gradient checkpointing. With LoRA it trains adapters of
-    its own. The head begins at 0: every value is 0 before the first update.
+    its own. The head starts at 0, so every value is 0 before the first update.
     """
 
     def __init__(
@@ -94,9 +94,9 @@ class Critic:
         return torch.where(real, everywhere.gather(1, places), 0.0)
 
     def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
-        """The rows with a judgement of every token; their `advantage` has to be the plain reward.
+        """The rows with values, returns and advantages of every token; `advantage` must be the plain reward.
 
-        It becomes the mean over the response's tokens. Whitened over the tokens of all mini-batches.
+        Advantages are whitened over the tokens of all mini-batches; a row's `advantage` becomes their mean.
         """
         rows = [row for mini_batch in mini_batches for row in mini_batch]
         if not rows:
@@ -122,7 +122,7 @@ class Critic:
         total = 0.0
         try:
             for batch in self._ranks.turns(range(len(tokens)), partial(self._batches, tokens)):
-                # A rank that has fewer rows than others runs the model along with them, for nothing.
+                # A rank with fewer rows than the others still has to run the model; its loss counts 0.
                 loss = self._loss([mini_batch[i] for i in batch or [0]]) * (1.0 if batch else 0.0) / count
                 torch.autograd.backward(loss)
                 total += loss.item()
@@ -131,21 +131,21 @@ class Critic:
             if not math.isfinite(total) or not bool(norm.isfinite()):
                 raise NonFiniteLoss(
                     f"agent {self._agent!r}: its critic's loss is {total}, the gradient norm {float(norm)}. "
-                    "The critic is as before this mini-batch. Check rewards, or lower critic_learning_rate"
+                    "This mini-batch has not changed the critic. Check rewards, or lower critic_learning_rate"
                 )
-        except BaseException:  # half a mini-batch's gradient must not leak into the next update
+        except BaseException:  # a partial gradient must not leak into the next update
             self.optimiser.discard_gradients()
             raise
         self.optimiser.step(norm)
         return total
 
     def move(self, device: torch.device) -> None:
-        """Keep all tensors on another device."""
+        """Move all tensors to another device."""
         self._network.to(device)
         self.optimiser.move(device)
 
     def _batches(self, tokens: Sequence[Row], share: Sequence[int]) -> list[list[int]]:
-        """The rows of a share in micro-batches."""
+        """Micro-batches of a share of the rows."""
         batches = micro_batches([tokens[i] for i in share], self._budget, shares_prompts=False)
         return [[share[i] for i in batch] for batch in batches]
 
@@ -156,8 +156,8 @@ class Critic:
         judgements = [_judgement(row) for row in rows]
         return value_loss(
             self.values(tokens),
-            padded([judgement.values for judgement in judgements], mask.shape[1], mask.device),
-            padded([judgement.returns for judgement in judgements], mask.shape[1], mask.device),
+            pad_numbers([judgement.values for judgement in judgements], mask.shape[1], mask.device),
+            pad_numbers([judgement.returns for judgement in judgements], mask.shape[1], mask.device),
             mask,
             self._params.value_clip,
         ).sum()
@@ -166,7 +166,7 @@ class Critic:
 def _judged(
     row: TrainingRow, advantages: Sequence[float], values: Sequence[float], returns: Sequence[float]
 ) -> TrainingRow:
-    """The row with its own part of the padded columns."""
+    """The row with its part of the padded columns."""
     length = len(row.response_ids)
     own = tuple(advantages[:length])
     judgement = Judgement(own, tuple(values[:length]), tuple(returns[:length]))
@@ -175,5 +175,5 @@ def _judged(
 
 def _judgement(row: TrainingRow) -> Judgement:
     if row.judgement is None:
-        raise ValueError(f"the row of prompt {row.prompt_id!r} has no judgement: call Policy.judge before")
+        raise ValueError(f"the row of prompt {row.prompt_id!r} has no judgement: call Policy.judge first")
     return row.judgement

@@ -1,4 +1,4 @@
-"""What can go wrong with an agent, each with a message that says what to do about it."""
+"""An agent's errors; their messages say what to do about them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OutOfMemory(AgentError):
 
 
 class EngineFailed(AgentError):
-    """An agent's generation engine broke down or does not hold the agent's weights: it cannot go on."""
+    """An agent's generation engine failed or does not hold the agent's weights: it cannot continue."""
 
 
 @contextmanager

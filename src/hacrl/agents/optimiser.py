@@ -13,7 +13,7 @@ from hacrl.agents.ranks import whole
 from hacrl.recipe.settings import OptimiserSettings
 
 WEIGHT, MOMENT = "weight/", "exp_avg/"
-"""What begins the keys of weights and of first moments in `Optimiser.tensors`; their names follow."""
+"""Prefixes of weights and of first moments in `Optimiser.tensors`; the parameter's name follows."""
 
 
 def learning_rate_factor(settings: OptimiserSettings, update: int, total_updates: int | None) -> float:
@@ -46,8 +46,8 @@ def _check_schedule(settings: OptimiserSettings, total_updates: int | None) -> N
 class Optimiser:
     """One agent's optimiser.
 
-    Weights in half precision get a master copy in fp32: their rounding would swallow a learning rate of 1e-6.
-    Weights that are sharded over ranks stay so, with their gradients and moments.
+    Weights in half precision get a master copy in fp32: rounding would swallow updates of 1e-6.
+    Weights that are sharded over ranks stay sharded, and so do their gradients and moments.
     """
 
     def __init__(
@@ -74,12 +74,12 @@ class Optimiser:
 
     @property
     def updates(self) -> int:
-        """How many were made."""
+        """Number of updates made so far."""
         return int(self._updates)
 
     @property
     def learning_rate(self) -> float:
-        """What the next update uses."""
+        """Of the next update."""
         factor = learning_rate_factor(self._settings, self.updates, self._total_updates)
         return self._settings.learning_rate * factor
 
@@ -89,7 +89,7 @@ class Optimiser:
         return whole(nn.utils.get_total_norm(gradients))
 
     def step(self, gradient_norm: Tensor) -> None:
-        """Clip the gradients to the maximal norm and update the weights."""
+        """Clip the gradients to the maximum norm and update the weights."""
         with_gradient = [p for p in self.parameters.values() if p.grad is not None]
         nn.utils.clip_grads_with_norm_(with_gradient, self._settings.max_grad_norm, gradient_norm)
         for name, parameter in self.parameters.items():
@@ -108,17 +108,17 @@ class Optimiser:
             parameter.grad = None
 
     def move(self, device: torch.device) -> None:
-        """Keep the master copies and the moments on another device; the weights are the model's."""
+        """Move the master copies and the moments to another device; the weights move with the model."""
         for name, master in self._masters.items():
             if master is not self.parameters[name]:
-                # AdamW knows it by its identity; the data of a sharded one cannot be set.
+                # AdamW identifies it by object identity, and the data of a sharded one cannot be set.
                 moved = nn.Parameter(master.detach().to(device))
                 torch.utils.swap_tensors(master, moved)  # type: ignore[no-untyped-call]
             moments = self._adamw.state.get(master, {})
             moments.update({key: value.to(device) for key, value in moments.items()})
 
     def tensors(self) -> dict[str, Tensor]:
-        """The weights, the moments and the position in the schedule: no copies, and parts where sharded."""
+        """Weights, moments and the position in the schedule: not copied, this rank's part if sharded."""
         tensors = {"updates": self._updates}
         for name, master in self._masters.items():
             tensors[f"{WEIGHT}{name}"] = master.detach()
@@ -127,7 +127,7 @@ class Optimiser:
         return tensors
 
     def keep_moments(self, names: Container[str]) -> None:
-        """Have moments of these weights alone, zero where there were none: the first update makes them."""
+        """Keep moments of these weights only; those AdamW has not made yet, at its first update, are 0."""
         for name, master in self._masters.items():
             if name not in names:
                 self._adamw.state.pop(master, None)

@@ -1,4 +1,4 @@
-"""What an agent can do: sample, score, update, save, load."""
+"""An agent in this process: it samples, scores, updates, saves and loads."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from hacrl.agents.critic import Critic
 from hacrl.agents.errors import AgentError, explain_out_of_memory
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.ranks import Ranks, whole, whole_state
-from hacrl.agents.reference import FrozenCopy, without_adapters
+from hacrl.agents.reference import FrozenCopy, ReferenceLogps, without_adapters
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job, Stream, draw
-from hacrl.agents.updater import ReferenceLogps, Updater, UpdateReport, micro_batches
+from hacrl.agents.updater import Updater, UpdateReport, micro_batches
 from hacrl.algorithm.batch import Objective
 from hacrl.algorithm.critic import CriticParams
 from hacrl.huggingface import no_progress_bar
@@ -38,7 +38,7 @@ from hacrl.recipe.settings import (
 from hacrl.types import MiniBatch, Prompt, Rollout
 
 CRITIC = "critic/"
-"""What the names of the critic's tensors begin with in a training state."""
+"""Prefix of the critic's tensors in a training state."""
 
 
 class Policy:
@@ -187,7 +187,7 @@ class Policy:
         return scores
 
     def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
-        """A step's rows with what the critic says of them; as they are when the agent has none."""
+        """A step's rows with the critic's values and advantages; unchanged if the agent has none."""
         if self._critic is None:
             return tuple(mini_batches)
         for mini_batch in mini_batches:
@@ -198,9 +198,9 @@ class Policy:
     def update(
         self, mini_batches: Sequence[MiniBatch], objective: Objective, done: int = 0
     ) -> list[UpdateReport]:
-        """One optimiser step per mini-batch that has rows; the objective is told how many came before.
+        """One optimiser step per mini-batch that has rows; the objective is given the number of earlier ones.
 
-        A critic makes one too, on the same rows. `done` counts the updates earlier calls made in this step.
+        A critic is updated too, on the same rows. `done` counts the updates already made in this step.
         """
         updater = self._trained()
         reports: list[UpdateReport] = []
@@ -234,18 +234,18 @@ class Policy:
             self._tokenizer.save_pretrained(directory)
 
     def write_state(self, folder: str | Path) -> None:
-        """Write what training needs to go on exactly: trained weights, moments, schedule position.
+        """Write the exact training state: trained weights, moments, position in the schedule.
 
-        The critic's are among it: nothing but this holds them, `save` leaves them out.
+        It includes the critic's, which `save` leaves out.
         """
         training_state.write_state(Path(folder), self._optimisers, self._ranks)
 
     def read_state(self, folder: str | Path) -> None:
-        """Go on where `folder` was written, by however many ranks, of the same model and settings."""
+        """Restore a state of the same model and settings, written by any number of ranks."""
         training_state.read_state(Path(folder), self._optimisers, self._ranks)
 
     def move(self, device: torch.device) -> None:
-        """Keep all tensors on another device; the agent can work only on the one it was made on."""
+        """Move all tensors to another device; the agent can only work on the one it was made on."""
         self._whole.to(device)
         if self._updater is not None:
             self._updater.optimiser.move(device)
@@ -377,8 +377,8 @@ class Policy:
             raise AgentError(f"prompt {prompt_id!r} has no tokens: a response needs something to start from")
         if limit is not None and length >= limit:
             raise AgentError(
-                f"prompt {prompt_id!r} has {length} tokens, which leaves agent {self.name!r} no room to "
-                f"answer in its context of {limit} tokens: shorten or drop it"
+                f"prompt {prompt_id!r} has {length} tokens, which leaves agent {self.name!r} no room for a "
+                f"response in its context of {limit} tokens: shorten or drop it"
             )
         return limit - length if limit is not None else 1 << 60
 

@@ -1,9 +1,9 @@
-"""The policy as it was before training: what the KL divergence is measured against."""
+"""The policy before training, which the KL divergence is measured against."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,11 +12,13 @@ from transformers import PreTrainedModel
 
 from hacrl.agents.backends.interfaces import Row, Scorer
 from hacrl.agents.ranks import Ranks
-from hacrl.agents.updater import ReferenceLogps
+
+ReferenceLogps = Callable[[Sequence[Row]], Tensor]
+"""Log-probs [s, t] under the policy before training."""
 
 
 class FrozenCopy:
-    """Log-probs under the model as it is now, computed the way `scorer` does; sharded over the ranks."""
+    """Log-probs under a copy of the model, computed the way `scorer` does; sharded over the ranks."""
 
     def __init__(self, model: PreTrainedModel, scorer: Scorer, ranks: Ranks) -> None:
         self.model = copy.deepcopy(model).requires_grad_(False)

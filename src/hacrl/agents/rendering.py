@@ -1,8 +1,8 @@
-"""Text <-> tokens for one tokenizer: chat template, BOS and EOS rules, responses written exactly.
+"""Text <-> tokens for one tokenizer: chat template, BOS and EOS rules, exact responses.
 
-A prompt is written the way the model is used after training: its own chat template and normalisation. A
-response is written *exactly*: what a peer re-encodes has to be the text that was verified, so nothing is
-normalised, stripped or prefixed. In both, a special token's name inside somebody's text is only text.
+A prompt is encoded the way the model is used after training: with its own chat template and normalisation. A
+response is encoded *exactly*: what a peer re-encodes has to be the text that was verified, so nothing is
+normalised, stripped or prefixed. In both, the name of a special token inside a text is only text.
 
 Known limits:
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 _NONCHARACTERS = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
-"""Code points Unicode reserves for internal use: they never occur in honest text."""
+"""Code points Unicode reserves for internal use: ordinary text does not contain them."""
 
 
 class Rendering:
-    """How one tokenizer writes prompts and responses (`hacrl.types.Encoder`)."""
+    """How one tokenizer encodes prompts and responses (`hacrl.types.Encoder`)."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Rendering:
         self._exact = _exact_copy(tokenizer.backend_tokenizer, self.eos_ids)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Made anew: a copied tokenizer would forget that special tokens' names are only text."""
+        """Rebuilt, not copied: a copied tokenizer would forget that special tokens' names are only text."""
         make = partial(
             Rendering,
             self._tokenizer,
@@ -109,7 +109,7 @@ class Rendering:
             ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False)
             return ids
         ids = []
-        # re.split with one group: text and special token take turns.
+        # re.split with one group: text and special tokens alternate.
         for index, piece in enumerate(self._special_pattern.split(rendered)):
             if index % 2:
                 ids.append(self._tokenizer.convert_tokens_to_ids(piece.strip() or piece))

@@ -1,4 +1,4 @@
-"""Drawing responses: one token per row and step, finished rows dropped, log-probs kept as they are drawn."""
+"""The built-in sampler: decodes many responses side by side and keeps the log-prob of every token."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Stream:
     def __init__(self, seed: int, agent: str, prompt_id: str, sample: int) -> None:
         coordinates = repr((seed, agent, prompt_id, sample)).encode()
         self.key = int.from_bytes(hashlib.blake2b(coordinates, digest_size=16).digest(), "little")
-        """128 bits from which other generators may be seeded."""
+        """128 bits to seed other generators with."""
         self._generator = np.random.Generator(np.random.Philox(key=self.key))
 
     def uniforms(self, count: int) -> npt.NDArray[np.float32]:
@@ -85,10 +85,10 @@ def draw(
         tokens, logps = pick(logits, draws.at(step, rows), sampling)
         steps.append((rows, finished, tokens, logps))
         finished = finished | torch.isin(tokens, eos) | (limits <= step + 1)
-        going = len(rows) - int(finished.sum())
-        if going == 0:
+        unfinished = len(rows) - int(finished.sum())
+        if unfinished == 0:
             break
-        if going < COMPACT_BELOW * len(rows):
+        if unfinished < COMPACT_BELOW * len(rows):
             kept = (~finished).nonzero().squeeze(1)
             session.keep(kept)
             rows, finished, tokens, limits = rows[kept], finished[kept], tokens[kept], limits[kept]
@@ -97,7 +97,7 @@ def draw(
 
 
 def pick(logits: Tensor, uniforms: Tensor, sampling: SamplingSettings) -> tuple[Tensor, Tensor]:
-    """One token per row of logits [rows, vocabulary] and its log-prob at temperature 1 and without top-p.
+    """One token per row of logits [rows, vocabulary], and its log-prob at temperature 1 without top-p.
 
     Inverse-CDF sampling: the first token whose cumulative probability exceeds the row's uniform number.
     """

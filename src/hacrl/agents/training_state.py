@@ -1,8 +1,8 @@
-"""An agent's training state in a folder: safetensors files, written and read by the processes that hold it.
+"""An agent's training state as safetensors files, written and read by the processes that hold it.
 
-Torch's distributed checkpoint does both: a rank writes the parts it has, and reads the parts it needs,
-whoever wrote them. So any number of ranks goes on from what any other number has left. Nothing is gathered.
-Keys are those of `Optimiser.tensors`; a second optimiser (the critic's) has its own behind a prefix.
+Torch's distributed checkpoint does both: a rank writes the parts it has and reads the parts it needs,
+whichever rank wrote them. So any number of ranks can resume from any other number, and nothing is gathered.
+Keys are those of `Optimiser.tensors`; those of a second optimiser (the critic's) have a prefix.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from hacrl.agents.ranks import Ranks
 from hacrl.runs.files import StorageError, explain_os_errors
 
 FILE_BYTES = 1 << 30
-"""After so much a rank begins its next file: a file is in memory as a whole while it is written."""
+"""A rank starts a new file after this much: a file is held in memory while it is written."""
 _one_at_a_time = Lock()
-"""Warnings can be ignored in one thread at a time only."""
+"""Warnings can only be filtered by one thread at a time."""
 
 
 class _Writer(HuggingFaceStorageWriter):
-    """Looks after what the ranks have written."""
+    """Checks what the ranks have written."""
 
     def finish(self, metadata: Metadata, results: list[list[WriteResult]]) -> None:
-        """On the first rank: notice one whose folder is another, on a machine that does not share it."""
+        """On the first rank: notice ranks whose directory is on a machine that does not share it."""
         names = {write.storage_data.relative_path for writes in results for write in writes}
         for name in sorted(names):
             if not Path(self.path, name).is_file():
                 raise StorageError(
-                    f"{Path(self.path, name)} was written by another rank, but is not here: the machines of "
+                    f"{Path(self.path, name)} was written by another rank, but is not here: all machines of "
                     "an agent have to share the file system of the run directory"
                 )
 
 
 def write_state(folder: Path, optimisers: Mapping[str, Optimiser], ranks: Ranks) -> None:
-    """Write what training needs to go on exactly, and wait until the disk has it; all ranks have to."""
+    """Write the exact training state, and wait until it is on the disk; all ranks have to call it."""
     tensors = {key: tensor.contiguous() for key, tensor in _tensors(optimisers).items()}
     writer = _Writer(str(folder), _files(tensors, ranks.count), save_distributed=True)
     with _explained(folder, "write"):
@@ -57,10 +57,10 @@ def write_state(folder: Path, optimisers: Mapping[str, Optimiser], ranks: Ranks)
 
 
 def read_state(folder: Path, optimisers: Mapping[str, Optimiser], ranks: Ranks) -> None:
-    """Go on exactly where the folder was written; all ranks have to."""
+    """Restore exactly the state in the folder; all ranks have to call it."""
     reader = HuggingFaceStorageReader(str(folder))
-    saved = _sizes(folder, reader)
-    _refuse_others(folder, saved, _tensors(optimisers))
+    saved = _shapes(folder, reader)
+    _refuse_other_models(folder, saved, _tensors(optimisers))
     for prefix, optimiser in optimisers.items():
         start = prefix + MOMENT
         optimiser.keep_moments({key.removeprefix(start) for key in saved if key.startswith(start)})
@@ -80,7 +80,7 @@ def _tensors(optimisers: Mapping[str, Optimiser]) -> dict[str, Tensor]:
 
 
 def _files(tensors: Mapping[str, Tensor], ranks: int) -> dict[str, int]:
-    """The number of the file that a tensor, or a rank's part of it, goes to."""
+    """Tensor -> the number of the file that it, or a rank's part of it, goes to."""
     files, number, held = {}, 1, 0
     for key, tensor in tensors.items():
         if held >= FILE_BYTES:
@@ -90,22 +90,25 @@ def _files(tensors: Mapping[str, Tensor], ranks: int) -> dict[str, int]:
     return files
 
 
-def _sizes(folder: Path, reader: HuggingFaceStorageReader) -> dict[str, torch.Size]:
-    """Of all tensors in the folder, each as a whole."""
+def _shapes(folder: Path, reader: HuggingFaceStorageReader) -> dict[str, torch.Size]:
+    """Full shapes of all tensors in the folder."""
     with _explained(folder, "read"):
         found = reader.read_metadata().state_dict_metadata
     return {key: entry.size for key, entry in found.items() if isinstance(entry, TensorStorageMetadata)}
 
 
-def _refuse_others(folder: Path, saved: Mapping[str, torch.Size], tensors: Mapping[str, Tensor]) -> None:
-    """Raise before anything is changed if the folder's weights are not ours."""
+def _refuse_other_models(
+    folder: Path, saved: Mapping[str, torch.Size], tensors: Mapping[str, Tensor]
+) -> None:
+    """Raise, before anything is changed, if the folder's weights belong to another model."""
     theirs = {key: size for key, size in saved.items() if _is_weight(key)}
     ours = {key: tensor.shape for key, tensor in tensors.items() if _is_weight(key)}
-    odd = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
-    if odd:
+    different = sorted(key for key in theirs.keys() | ours.keys() if theirs.get(key) != ours.get(key))
+    if different:
         raise AgentError(
-            f"{folder}: the training state belongs to another model or to other LoRA settings: {len(odd)} "
-            f"weights are in one of the two only, or have another shape, {odd[0]!r} for example"
+            f"{folder}: the training state belongs to another model or to other LoRA settings: "
+            f"{len(different)} weights are in one of the two only, or have another shape, "
+            f"{different[0]!r} for example"
         )
 
 
@@ -115,9 +118,11 @@ def _is_weight(key: str) -> bool:
 
 @contextmanager
 def _explained(folder: Path, doing: str) -> Iterator[None]:
-    """Turn what torch raises, which is no `Exception`, into what went wrong on the first rank that failed."""
+    """Turn torch's error, which is not an `Exception`, into the one of the first rank that failed."""
     with _one_at_a_time, explain_os_errors(folder, doing), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "torch.distributed is disabled")  # in a process alone it shall be
+        warnings.filterwarnings(
+            "ignore", "torch.distributed is disabled"
+        )  # a single process does not need it
         try:
             yield
         except CheckpointException as error:
@@ -127,5 +132,5 @@ def _explained(folder: Path, doing: str) -> Iterator[None]:
             raise StorageError(f"cannot {doing} {folder}: {cause}") from error
         except SafetensorError as error:
             raise StorageError(
-                f"cannot {doing} {folder}: it is not all safetensors files: {error}"
+                f"cannot {doing} {folder}: not all of it is safetensors files: {error}"
             ) from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,17 +13,15 @@ from hacrl.agents.backends.interfaces import Row, Scorer, response_mask
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.ranks import Ranks, whole_copy
+from hacrl.agents.reference import ReferenceLogps
 from hacrl.algorithm.batch import Objective, SourceData
 from hacrl.algorithm.losses import kl_low_variance
 from hacrl.types import MiniBatch, TrainingRow
 
-ReferenceLogps = Callable[[Sequence[Row]], Tensor]
-"""Log-probs [s, t] under the frozen initial policy."""
-
 
 @dataclass(frozen=True, slots=True)
 class UpdateReport:
-    """What one optimiser update saw and did."""
+    """The numbers of one optimiser update."""
 
     loss: float
     grad_norm: float
@@ -67,21 +65,21 @@ class Updater:
     def update(self, mini_batch: MiniBatch, objective: Objective, update: int, number: int) -> UpdateReport:
         """One optimiser step on the mean over the rows.
 
-        `update` counts the updates already made in this step; `number` is the mini-batch's place, for errors.
+        `update` counts the updates already made in this step; `number` is the mini-batch's index, for errors.
         """
-        taught = [i for i, row in enumerate(mini_batch) if self._has_gradient(row)]
-        batches = self._batches(mini_batch, taught)
+        trained = [i for i, row in enumerate(mini_batch) if self._has_gradient(row)]
+        batches = self._batches(mini_batch, trained)
         try:
             parts = [
                 self._accumulate([mini_batch[i] for i in batch], objective, update, mini_batch)
                 for batch in batches
             ]
-            losses, kls, mean_logps, learnt = self._ranks.total(_in_order(parts, batches, len(mini_batch)))
-            if not bool(learnt.any()):
-                self.optimiser.discard_gradients()  # several ranks have made zeros of none
+            losses, kls, mean_logps, learns = self._ranks.total(_in_order(parts, batches, len(mini_batch)))
+            if not bool(learns.any()):
+                self.optimiser.discard_gradients()  # with several ranks they are zeros, not None
             norm = self.optimiser.gradient_norm()
             self._refuse_non_finite(losses, float(norm), number, mini_batch)
-        except BaseException:  # half a mini-batch's gradient must not leak into the next update
+        except BaseException:  # a partial gradient must not leak into the next update
             self.optimiser.discard_gradients()
             raise
         learning_rate = self.optimiser.learning_rate
@@ -90,17 +88,17 @@ class Updater:
             loss=float(losses.mean()),
             grad_norm=float(norm),
             learning_rate=learning_rate,
-            mean_logps=_only_of(taught, mean_logps),
-            tokens=sum(len(mini_batch[i].response_ids) for i in taught),
+            mean_logps=_only_of(trained, mean_logps),
+            tokens=sum(len(mini_batch[i].response_ids) for i in trained),
             kl=float(kls.sum()) / max(1, sum(row.own for row in mini_batch)),
         )
 
     def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
         """Flat gradient of the mean loss over the rows, without the KL term; nothing is updated."""
-        taught = [i for i, row in enumerate(mini_batch) if _has_advantage(row)]
+        trained = [i for i, row in enumerate(mini_batch) if _has_advantage(row)]
         reference, self._reference = self._reference, None
         try:
-            for batch in self._batches(mini_batch, taught):
+            for batch in self._batches(mini_batch, trained):
                 self._accumulate([mini_batch[i] for i in batch], objective, update, mini_batch)
             parts = [
                 torch.zeros(parameter.shape) if parameter.grad is None else whole_copy(parameter.grad)
@@ -111,18 +109,18 @@ class Updater:
             self.optimiser.discard_gradients()
         return torch.cat([part.float().flatten() for part in parts if part is not None] or [torch.zeros(0)])
 
-    def _batches(self, mini_batch: MiniBatch, taught: Sequence[int]) -> list[list[int]]:
-        """This rank's micro-batches of the rows to compute; empty ones where others have more."""
+    def _batches(self, mini_batch: MiniBatch, trained: Sequence[int]) -> list[list[int]]:
+        """This rank's micro-batches of the rows to compute; empty ones where other ranks have more."""
 
         def cut(share: Sequence[int]) -> list[list[int]]:
             rows = [(mini_batch[i].prompt_ids, mini_batch[i].response_ids) for i in share]
             batches = micro_batches(rows, self._budget, self._scorer.shares_prompts)
             return [[share[i] for i in batch] for batch in batches]
 
-        return self._ranks.turns(taught, cut)
+        return self._ranks.turns(trained, cut)
 
     def _has_gradient(self, row: TrainingRow) -> bool:
-        """Whether a row has to be computed: every objective's loss is a multiple of the advantage."""
+        """Whether a row has to be computed at all: every objective's loss is a multiple of the advantage."""
         return _has_advantage(row) or (self._reference is not None and row.own)
 
     def _accumulate(
@@ -143,16 +141,16 @@ class Updater:
         if self._reference is not None and (self._ranks.several or bool(data.own.any())):
             kls = kl_low_variance(logps, self._reference(rows), mask) * data.own
             losses = losses + self._kl * kls
-        learnt = losses.requires_grad  # an objective may give rows no gradient at all
-        if learnt:
+        learns = losses.requires_grad  # an objective may leave rows without any gradient
+        if learns:
             torch.autograd.backward(losses.sum() / len(mini_batch))
         elif self._ranks.several:
             torch.autograd.backward(logps, torch.zeros_like(logps))
         mean_logps = logps.detach().sum(1) / mask.sum(1)
-        return torch.stack([losses.detach(), kls.detach(), mean_logps, torch.full_like(mean_logps, learnt)])
+        return torch.stack([losses.detach(), kls.detach(), mean_logps, torch.full_like(mean_logps, learns)])
 
     def _idle(self, row: TrainingRow) -> Tensor:
-        """Run the model along with the other ranks, which have more rows, and learn nothing."""
+        """Run the model along with the ranks that have more rows, with a gradient of 0."""
         rows = [(row.prompt_ids, row.response_ids[:1])]
         logps = self._scorer.logps(rows)
         if self._reference is not None:
@@ -163,25 +161,25 @@ class Updater:
     def _refuse_non_finite(self, losses: Tensor, norm: float, number: int, mini_batch: MiniBatch) -> None:
         if bool(losses.isfinite().all()) and math.isfinite(norm):
             return
-        odd = [
+        broken = [
             row.prompt_id
             for row, loss in zip(mini_batch, losses.tolist(), strict=True)
             if not math.isfinite(loss)
         ]
         where = (
-            f"The loss is odd for prompt {odd[0]!r}"
-            if odd
+            f"The loss is not finite for prompt {broken[0]!r}"
+            if broken
             else "Every row's loss is finite, the gradient is not"
         )
         raise NonFiniteLoss(
             f"agent {self._agent!r}, mini-batch {number}: loss {float(losses.mean())}, gradient norm {norm}. "
-            f"{where}. The weights are as before this mini-batch. Check rewards and log-probs, or lower "
-            "learning_rate"
+            f"{where}. This mini-batch has not changed the weights. "
+            "Check rewards and log-probs, or lower learning_rate"
         )
 
 
 def _in_order(parts: Sequence[Tensor], batches: Sequence[Sequence[int]], rows: int) -> Tensor:
-    """The micro-batches' columns in the order of the mini-batch's rows; 0 where there is none."""
+    """The micro-batches' columns in the order of the mini-batch's rows; 0 for rows not computed."""
     ordered = torch.zeros(4, rows)
     for part, batch in zip(parts, batches, strict=True):
         ordered[:, list(batch)] = part.float().cpu()
@@ -189,7 +187,7 @@ def _in_order(parts: Sequence[Tensor], batches: Sequence[Sequence[int]], rows: i
 
 
 def _only_of(rows: Sequence[int], values: Tensor) -> tuple[float, ...]:
-    """NaN for all other rows."""
+    """The values of these rows, NaN for all others."""
     only = torch.full_like(values, math.nan)
     only[list(rows)] = values[list(rows)]
     return tuple(only.tolist())
@@ -210,18 +208,18 @@ def _mean_length(rows: Sequence[TrainingRow]) -> float:
 def source_data(
     batch: Sequence[TrainingRow], device: torch.device, mean_length: float | None = None
 ) -> SourceData:
-    """What the objective gets to know about a micro-batch, as tensors.
+    """What the objective is given about a micro-batch, as tensors.
 
-    `mean_length` is the whole mini-batch's; without it `batch` is taken to be all of that.
+    `mean_length` is the whole mini-batch's; without it, `batch` is the whole mini-batch.
     """
     width = max(len(row.response_ids) for row in batch)
     judgements = [row.judgement for row in batch if row.judgement is not None]
     token_advantages = None
     if len(judgements) == len(batch):
-        token_advantages = padded([judgement.advantages for judgement in judgements], width, device)
+        token_advantages = pad_numbers([judgement.advantages for judgement in judgements], width, device)
     return SourceData(
         source_mean_logp=torch.tensor([row.source_mean_logp for row in batch], device=device),
-        source_logps=padded([row.source_logps for row in batch], width, device),
+        source_logps=pad_numbers([row.source_logps for row in batch], width, device),
         advantage=torch.tensor([row.advantage for row in batch], device=device),
         own=torch.tensor([row.own for row in batch], device=device),
         omega=torch.tensor([row.omega for row in batch], device=device),
@@ -231,7 +229,7 @@ def source_data(
     )
 
 
-def padded(rows: Sequence[tuple[float, ...]], width: int, device: torch.device) -> Tensor:
+def pad_numbers(rows: Sequence[tuple[float, ...]], width: int, device: torch.device) -> Tensor:
     """Numbers per token as [s, width]; 0 where a row has none."""
     return torch.tensor([row + (0.0,) * (width - len(row)) for row in rows], device=device)
 

@@ -1,4 +1,4 @@
-"""Every agent alone: greedy accuracy, mean@k and pass@k, with confidence intervals."""
+"""Evaluation of one agent alone: greedy accuracy, mean@k and pass@k, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Problems:
 
     ids: list[str]
     answers: list[str]
-    """Digests of the greedy answers: equal answers have equal digests."""
+    """Digests of the greedy responses: equal responses have equal digests."""
     greedy: list[float | None]
     mean_at_k: list[float | None] | None
     pass_at_k: list[float | None] | None
@@ -46,7 +46,7 @@ class Problems:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How one agent does on a set of problems. An unscorable answer is left out of the problem's mean."""
+    """How one agent does on a set of problems. Unscorable responses are left out of a problem's mean."""
 
     greedy: Share
     greedy_by_kind: dict[str, Share]
@@ -57,7 +57,7 @@ class Evaluation:
     samples: int
     unscorable: int
     problems: Problems
-    """What the shares are made of, for comparisons problem by problem."""
+    """The outcomes behind the shares, for paired comparisons."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -78,7 +78,7 @@ class Evaluation:
 
 
 def measure_name(measure: str, samples: int) -> str:
-    """As people call it: greedy, mean@4, pass@4."""
+    """The usual name: greedy, mean@4, pass@4."""
     return measure.replace("_at_k", f"@{samples}")
 
 
@@ -90,12 +90,12 @@ def evaluate(
     samples: int,
     seed: int,
 ) -> Evaluation:
-    """Answer every prompt greedily, and `samples` times at the temperature of `sampling` (0: greedy only)."""
-    greedy, answers = _scores(agent, prompts, rewarder, sampling.as_greedy(), 1, seed)
+    """One greedy response per prompt, and `samples` at the temperature of `sampling` (0: greedy only)."""
+    greedy, responses = _scores(agent, prompts, rewarder, sampling.as_greedy(), 1, seed)
     drawn, _ = _scores(agent, prompts, rewarder, sampling, samples, seed) if samples else ([], [])
     problems = Problems(
         ids=[prompt.id for prompt in prompts],
-        answers=[_digest(answer) for answer in answers],
+        answers=[_digest(response) for response in responses],
         greedy=[rewards[0] if rewards else None for rewards in greedy],
         mean_at_k=[sum(r) / len(r) if r else None for r in drawn] if samples else None,
         pass_at_k=[max(r, default=None) for r in drawn] if samples else None,
@@ -118,15 +118,15 @@ def _share_of_scored(outcomes: Sequence[float | None]) -> Share:
     return share([outcome for outcome in outcomes if outcome is not None])
 
 
-def _digest(answer: str) -> str:
-    return hashlib.blake2b(answer.strip().encode(), digest_size=6).hexdigest()
+def _digest(response: str) -> str:
+    return hashlib.blake2b(response.strip().encode(), digest_size=6).hexdigest()
 
 
 def share(values: Sequence[float]) -> Share:
     """Mean with a 95% interval: Wilson's, on the number of yes-or-no problems with the same variance.
 
     For values that are only 0 or 1 this is exactly Wilson's interval. It stays inside [0, 1] and does not
-    shrink to a point when all answers are right or all are wrong.
+    shrink to a point when all responses are right or all are wrong.
     """
     count = len(values)
     if count == 0:
@@ -149,12 +149,12 @@ def _scores(
     samples: int,
     seed: int,
 ) -> tuple[list[list[float]], list[str]]:
-    """For every prompt the rewards of its scorable answers, cut to [0, 1]; and all answers."""
+    """For every prompt the rewards of its scorable responses, clipped to [0, 1]; and all responses."""
     rollouts = agent.sample(prompts, samples, sampling, seed)
     asked = [prompt for prompt in prompts for _ in range(samples)]
-    answers = [rollout.text for rollout in rollouts]
-    scores = rewarder.score(asked, answers, [rollout.token_ids for rollout in rollouts])
+    responses = [rollout.text for rollout in rollouts]
+    scores = rewarder.score(asked, responses, [rollout.token_ids for rollout in rollouts])
     rewards = [score.reward for score in scores]
     grouped = [rewards[start : start + samples] for start in range(0, len(rewards), samples)]
     in_range = [[min(1.0, max(0.0, reward)) for reward in group if reward is not None] for group in grouped]
-    return in_range, answers
+    return in_range, responses

@@ -1,4 +1,4 @@
-"""Whether agents can read each other's tokens, found out before any model is loaded."""
+"""The check that all agents have the same tokenizer, made before any model is loaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def refuse_other_tokenizers(recipe: Recipe) -> None:
 
 
 def vocabulary(model: str) -> dict[str, int]:
-    """The number of every token; an agent of the nursery need not exist yet."""
+    """Token -> id; a toy model need not have been made yet."""
     kind, _, name = model.partition(":")
     if kind == "toy" and name in toy_models.AGENTS:
         tokenizer = make_tokenizer(toy_models.AGENTS[name].body.cut)

@@ -1,4 +1,4 @@
-"""A critic beside an agent: what its values see, how it learns, and that training goes on exactly."""
+"""A critic beside an agent: what its values see, how it learns, and that it resumes exactly."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_row_whose_advantages_cancel_is_trained_on() -> None:
 
 
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=2)])
-def test_going_on_from_a_state_is_exact(lora: LoraSettings | None, tmp_path: Path) -> None:
+def test_resuming_from_a_state_is_exact(lora: LoraSettings | None, tmp_path: Path) -> None:
     def step(policy: Policy, folder: Path) -> dict[str, Tensor]:
         policy.update(policy.judge(MINI_BATCHES), PpoObjective())
         policy.write_state(folder)

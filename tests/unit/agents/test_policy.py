@@ -1,4 +1,4 @@
-"""What an agent does with its weights: updates, KL, LoRA, saving, going on, fingerprints."""
+"""What an agent does with its weights: updates, KL, LoRA, saving, resuming, fingerprints."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_lora_trains_the_adapters_alone_and_round_trips(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [lambda: tiny_policy("qwen3", FAST), lora_policy])
-def test_going_on_is_exact_to_the_bit(make: type, tmp_path: Path) -> None:
+def test_resuming_is_exact_to_the_bit(make: type, tmp_path: Path) -> None:
     through = make()
     through.update(MINI_BATCHES[:2], likelihood)
     through.write_state(tmp_path)
@@ -173,7 +173,7 @@ def test_going_on_is_exact_to_the_bit(make: type, tmp_path: Path) -> None:
     assert resumed.fingerprint() == through.fingerprint()
 
 
-def test_schedule_and_reference_survive_going_on(tmp_path: Path) -> None:
+def test_schedule_and_reference_survive_resuming(tmp_path: Path) -> None:
     settings = OptimiserSettings(learning_rate=1e-3, schedule="linear", warmup_updates=1, kl=0.1)
     through = tiny_policy("qwen3", settings, total_updates=4)
     rates = [report.learning_rate for report in through.update(MINI_BATCHES, likelihood)]
@@ -225,7 +225,7 @@ def test_fingerprints_follow_the_weights_and_nothing_else() -> None:
     assert policy.fingerprint() == moved
 
 
-def test_bf16_takes_its_log_probs_from_the_training_path() -> None:
+def test_bf16_takes_its_log_probs_from_the_training_backend() -> None:
     model = tiny_model("qwen3").to(torch.bfloat16)
     policy = Policy("ada", model, tiny_tokenizer(), optimiser=FAST)
     prompts = text_prompts(3)

@@ -142,7 +142,7 @@ def test_a_pickle_is_never_executed(tmp_path: Path, name: str) -> None:
     policy.write_state(folder)
     (folder / name).write_bytes(pickle.dumps(Evil(touched)))
     if name == "state.safetensors":
-        with pytest.raises(StorageError, match=r"cannot read .*/ada: it is not all safetensors files"):
+        with pytest.raises(StorageError, match=r"cannot read .*/ada: not all of it is safetensors files"):
             policy.read_state(folder)
     else:
         policy.read_state(folder)  # does not even look at it

@@ -26,7 +26,7 @@ TINY = BaseAgent(
 
 @pytest.fixture
 def cache(tmp_path, monkeypatch):
-    """An empty cache and a nursery of two tiny forks."""
+    """An empty cache, and two tiny forks as the only toy models."""
     other = replace(TINY, stages=(TINY.stages[0], Stage(2, 3e-3, (0, 0, 1))))
     monkeypatch.setattr(toy_models, "AGENTS", {"one": TINY, "two": other})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -53,7 +53,7 @@ def test_the_same_bits_whatever_the_callers_threads_and_random_state(cache, monk
     assert {"model.safetensors", "config.json", "tokenizer.json", "toy_model.json"} <= set(first)
 
 
-def test_an_agent_is_made_once_and_forks_share_their_first_stage(cache, monkeypatch):
+def test_a_model_is_made_once_and_forks_share_their_first_stage(cache, monkeypatch):
     stages = []
     train = toy_models.train
 
@@ -74,8 +74,8 @@ def test_forks_differ_from_their_common_model_and_each_other(cache):
     assert len(weights) == 3
 
 
-def test_when_two_processes_make_the_same_agent_the_first_one_in_place_stays(cache, monkeypatch):
-    finish = toy_models._bring_up
+def test_when_two_processes_make_the_same_model_the_first_one_in_place_stays(cache, monkeypatch):
+    finish = toy_models._pretrained
 
     def overtaken(agent, label):
         made = finish(agent, label)
@@ -84,7 +84,7 @@ def test_when_two_processes_make_the_same_agent_the_first_one_in_place_stays(cac
         (directory / "first").touch()
         return made
 
-    monkeypatch.setattr(toy_models, "_bring_up", overtaken)
+    monkeypatch.setattr(toy_models, "_pretrained", overtaken)
     assert (toy_models.build("one") / "first").exists()
     assert not list(cache.glob(".unfinished-*"))
 
@@ -186,7 +186,7 @@ def test_tokenizers_cut_differently():
 
 
 @pytest.mark.slow
-def test_base_agents_are_partly_competent_and_end_their_answers(tmp_path, monkeypatch):
+def test_toy_models_are_partly_competent_and_end_their_responses(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     prompts = load_procedural("digits", test=240, seed=1).test
     names = ("state-a", "state-b", "complementary-a", "complementary-b")

@@ -1,4 +1,4 @@
-"""Which way of running a model is used: the fastest whose log-probs agree with the plain forward."""
+"""The choice of backends: the fastest whose log-probs agree with the plain forward."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HALF_PRECISION_TOLERANCE = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Backends:
-    """How a model is run."""
+    """What decodes with a model, and what computes log-probs for training."""
 
     decoder: Decoder
     scorer: Scorer
@@ -44,7 +44,7 @@ def choose_backends(
 ) -> Backends:
     """Try all backends on a few random tokens, fastest first; keep the first that agrees with the plain one.
 
-    A model that is going to be sharded can be decoded by its modules only, and trained as a whole only.
+    A model that is going to be sharded has to run through its own modules, and in training as a whole.
     """
     rows = _random_rows(model.config.get_text_config().vocab_size)
     with torch.no_grad():
@@ -111,7 +111,7 @@ def _first_agreeing(
         try:
             backend = candidate(model)
             difference = float((logps(backend) - truth).abs().max())
-        except Exception as error:  # an architecture may refuse in any way; a slower one will do
+        except Exception as error:  # an architecture may fail in any way; a slower backend will do
             _log.info("%s: not used (%s: %s)", candidate, type(error).__name__, error)
             continue
         if difference <= tolerance:

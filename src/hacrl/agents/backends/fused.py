@@ -1,4 +1,4 @@
-"""The fused path: scoring and decoding with `FusedNetwork`."""
+"""The fused backend: scoring and decoding with `FusedNetwork`."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class FusedScorer:
         def attend(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             return packing.attend(queries, keys, values, network.scale)
 
-        turns = network.turns(packing.positions)
-        hidden = network.run(packing.ids, turns, network.weights(), attend, packing.live)
+        rotary = network.rotary(packing.positions)
+        hidden = network.run(packing.ids, rotary, network.weights(), attend, packing.live)
         needed = network.last_norm(hidden.index_select(0, packing.states))
         return packing.spread(head_logps(network.head, needed, packing.targets, network.vocabulary))
 
@@ -42,7 +42,7 @@ class FusedDecoder:
     def __init__(self, model: PreTrainedModel) -> None:
         self._network = FusedNetwork(model)
 
-    def start(self, prompts: Sequence[Tokens], prompt_of_row: Tensor) -> tuple[Tensor, _LeanSession]:
+    def start(self, prompts: Sequence[Tokens], prompt_of_row: Tensor) -> tuple[Tensor, _FusedSession]:
         """Prefill each prompt once; every row starts from its prompt's keys and values."""
         network = self._network
         packing = pack([(prompt, (0,)) for prompt in prompts], network.device, network.dtype)
@@ -53,14 +53,14 @@ class FusedDecoder:
             return packing.attend(queries, keys, values, network.scale)
 
         weights = network.weights()
-        hidden = network.run(packing.ids, network.turns(packing.positions), weights, attend, packing.live)
+        hidden = network.run(packing.ids, network.rotary(packing.positions), weights, attend, packing.live)
         logits: Tensor = network.head(network.last_norm(hidden))
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=network.device)
-        session = _LeanSession(network, weights, keys_values, lengths, prompt_of_row)
+        session = _FusedSession(network, weights, keys_values, lengths, prompt_of_row)
         return logits[prompt_of_row], session
 
 
-class _LeanSession:
+class _FusedSession:
     """Caches of all layers as [rows * kv heads, room, w]; the batch of every product is rows * kv heads."""
 
     def __init__(
@@ -89,7 +89,7 @@ class _LeanSession:
             self._make_room()
         self._length += 1
         network = self._network
-        hidden = network.run(tokens, network.turns(self._positions), self._weights, self._attend)
+        hidden = network.run(tokens, network.rotary(self._positions), self._weights, self._attend)
         self._positions = self._positions + 1
         logits: Tensor = network.head(network.last_norm(hidden))
         return logits
@@ -116,7 +116,7 @@ class _LeanSession:
         return attended.view(len(queries), -1)
 
     def _make_room(self) -> None:
-        """Half as much again, so that the cost of copying stays in proportion to the response's length."""
+        """Grow by half, so that copying costs no more than in proportion to the response's length."""
         extra = max(32, self._room // 2)
         self._keys = [F.pad(keys, (0, 0, 0, extra)) for keys in self._keys]
         self._values = [F.pad(values, (0, 0, 0, extra)) for values in self._values]

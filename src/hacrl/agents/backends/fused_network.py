@@ -1,8 +1,8 @@
 """The Llama and Qwen family as a few torch functions over the model's own weight tensors.
 
-Every layer runs on tokens laid end to end, [n, d]; what belongs together is the business of the `Attend`
-function. Queries and keys keep the two halves of a rotary pair side by side, so that turning them is one
-complex product; their dot products do not notice, because both are permuted alike.
+Every layer runs on tokens laid end to end, [n, d]; only the `Attend` function knows which belong
+together. Queries and keys keep the two halves of a rotary pair side by side, so that rotating them is one
+complex product; both are permuted alike, so their dot products stay the same.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class LayerWeights:
 
 
 class FusedNetwork:
-    """Runs one model of the family; weights are read from the model's parameters whenever they are needed."""
+    """Runs one model of the family, always with the current values of the model's own parameters."""
 
     def __init__(self, model: PreTrainedModel, checkpointing: bool = False) -> None:
         reason = obstacle(model)
         if reason:
-            raise ValueError(f"the fused path does not do {reason}")
+            raise ValueError(f"the fused backend does not support {reason}")
         config = model.config
         self._body = model.base_model
         self._embedding: nn.Embedding = model.get_input_embeddings()
@@ -61,26 +61,26 @@ class FusedNetwork:
         self.scale: float = self._body.layers[0].self_attn.scaling
         self._eps: float = config.rms_norm_eps
         self._checkpointing = checkpointing
-        self._turns = torch.empty(0, 0)
+        self._rotary = torch.empty(0, 0)
 
     def weights(self) -> list[LayerWeights]:
         """All layers' weights, fused; gradients flow back to the model's parameters."""
         return [self._layer_weights(layer) for layer in self._body.layers]
 
-    def turns(self, positions: Tensor) -> Tensor:
+    def rotary(self, positions: Tensor) -> Tensor:
         """Rotation of every query and key at these positions [n] -> complex [n, 1, w / 2]."""
         longest = int(positions.max()) + 1
-        if longest > len(self._turns):
-            rotary = self._body.rotary_emb
+        if longest > len(self._rotary):
+            embedding = self._body.rotary_emb
             steps = torch.arange(2 * longest, device=self.device, dtype=torch.float32)
-            angles = steps[:, None] * rotary.inv_freq.to(self.device, torch.float32)
-            self._turns = torch.polar(torch.full_like(angles, rotary.attention_scaling), angles)
-        return self._turns[positions][:, None]
+            angles = steps[:, None] * embedding.inv_freq.to(self.device, torch.float32)
+            self._rotary = torch.polar(torch.full_like(angles, embedding.attention_scaling), angles)
+        return self._rotary[positions][:, None]
 
     def run(
         self,
         ids: Tensor,
-        turns: Tensor,
+        rotary: Tensor,
         weights: Sequence[LayerWeights],
         attend: Attend,
         live: Tensor | None = None,
@@ -89,7 +89,7 @@ class FusedNetwork:
         embedding = self._embedding
         hidden = F.embedding(ids, embedding.weight, embedding.padding_idx)
         for number, layer in enumerate(weights):
-            arguments = (hidden, turns, layer, attend, number, live if layer is weights[-1] else None)
+            arguments = (hidden, rotary, layer, attend, number, live if layer is weights[-1] else None)
             if self._checkpointing and torch.is_grad_enabled():
                 hidden = checkpoint(self._layer, *arguments, use_reentrant=False)
             else:
@@ -97,27 +97,27 @@ class FusedNetwork:
         return hidden
 
     def last_norm(self, hidden: Tensor) -> Tensor:
-        """States as the head wants them."""
+        """States after the last norm, which the head takes."""
         return self._norm(hidden, self._body.norm.weight)
 
     def _layer(
         self,
         hidden: Tensor,
-        turns: Tensor,
+        rotary: Tensor,
         layer: LayerWeights,
         attend: Attend,
         number: int,
         live: Tensor | None,
     ) -> Tensor:
-        rows, turned = len(hidden), self.heads + self.kv_heads
+        rows, rotated = len(hidden), self.heads + self.kv_heads
         normed = self._norm(hidden, layer.input_norm)
         mixed = F.linear(normed, layer.qkv, layer.qkv_bias).view(rows, -1, self.head_width)
-        queries_keys = mixed[:, :turned]
+        queries_keys = mixed[:, :rotated]
         if layer.qk_norm is not None:
             queries_keys = F.rms_norm(queries_keys, (self.head_width,), eps=self._eps) * layer.qk_norm
-        queries_keys = turn(queries_keys, turns)
+        queries_keys = rotate(queries_keys, rotary)
         attended = attend(
-            number, queries_keys[:, : self.heads], queries_keys[:, self.heads :], mixed[:, turned:]
+            number, queries_keys[:, : self.heads], queries_keys[:, self.heads :], mixed[:, rotated:]
         )
         if live is not None:
             hidden, attended = hidden.index_select(0, live), attended.index_select(0, live)
@@ -152,10 +152,10 @@ class FusedNetwork:
         )
 
 
-def turn(queries_keys: Tensor, turns: Tensor) -> Tensor:
-    """Rotate every adjacent pair [n, heads, w] by the turns [n, 1, w / 2]."""
+def rotate(queries_keys: Tensor, rotary: Tensor) -> Tensor:
+    """Apply the rotary embedding, complex [n, 1, w / 2], to every adjacent pair [n, heads, w]."""
     pairs = queries_keys.float().view(*queries_keys.shape[:2], -1, 2)
-    return torch.view_as_real(torch.view_as_complex(pairs) * turns).flatten(-2).to(queries_keys.dtype)
+    return torch.view_as_real(torch.view_as_complex(pairs) * rotary).flatten(-2).to(queries_keys.dtype)
 
 
 def pairs_adjacent(weight: Tensor, width: int) -> Tensor:
@@ -164,7 +164,7 @@ def pairs_adjacent(weight: Tensor, width: int) -> Tensor:
 
 
 def obstacle(model: PreTrainedModel) -> str | None:
-    """What keeps this model from the fused path, if anything."""
+    """What the fused backend does not support about this model, if anything."""
     config = model.config
     if config.model_type not in FAMILY:
         return f"the architecture {config.model_type!r}"

@@ -1,6 +1,6 @@
 """Tokens laid end to end without any padding: all prompts once, then all responses.
 
-Only attention needs rectangles: a `Block` says which tokens fill one. Responses, without their last token
+Only attention needs rectangles: a `Block` says which tokens go into one. Responses, without their last token
 (nothing follows it), go into a few blocks of similar length, each row behind its prompt.
 """
 
@@ -20,7 +20,7 @@ from hacrl.agents.backends.layout import length_buckets
 
 MOST_BLOCKS = 4
 MASKED = -1e9
-"""Added to forbidden scores: a slot that may look at nothing stays finite."""
+"""Added to forbidden scores; finite, so that a slot that may attend to nothing does not become NaN."""
 
 Index = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One rectangle of attention; slots without a token point at any."""
+    """One rectangle of attention; slots without a token point at an arbitrary one, which the mask hides."""
 
     queries: Tensor
     """[rows, t] indices of tokens."""
@@ -61,7 +61,7 @@ class Packing:
     restore: Tensor
     """[n] where each token's output is among those of the blocks, laid end to end."""
     live: Tensor
-    """Tokens that matter after the last attention: the prompts' last ones, then all of the responses."""
+    """Tokens needed after the last attention: the prompts' last ones, then all response tokens."""
     states: Tensor
     """[m] for each response token: the state that predicts it, among `live`."""
     targets: Tensor

@@ -16,7 +16,7 @@ NAME = "hacrl_gqa"
 
 
 def use_gqa_attention(model: PreTrainedModel) -> None:
-    """Let a model that uses torch's attention and shares key-value heads decode without copies."""
+    """Let a model with torch's attention and shared key-value heads decode without copies."""
     config = model.config.get_text_config()
     kv_heads = getattr(config, "num_key_value_heads", None)
     if kv_heads and kv_heads < config.num_attention_heads and config._attn_implementation == "sdpa":

@@ -1,4 +1,4 @@
-"""What the different ways of running a model have in common, so that a policy need not care which runs."""
+"""What all backends have in common, and the padding and log-prob functions they share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Session(Protocol):
         """Append one token to each row -> logits [rows, vocabulary] of the next one."""
 
     def keep(self, rows: Tensor) -> None:
-        """Go on with these rows only: the others are finished."""
+        """Drop all rows but these: the others are finished."""
 
 
 class Decoder(Protocol):
@@ -75,8 +75,8 @@ def target_logps(logits: Tensor, targets: Tensor) -> Tensor:
 def head_logps(head: nn.Module, hidden: Tensor, targets: Tensor, vocabulary: int) -> Tensor:
     """Log-probs of the targets [n] given hidden states [n, d]; in pieces if the logits would be huge."""
 
-    def piece(part: Tensor, aims: Tensor) -> Tensor:
-        return target_logps(head(part), aims)
+    def piece(part: Tensor, part_targets: Tensor) -> Tensor:
+        return target_logps(head(part), part_targets)
 
     size = max(1, LOGITS_AT_ONCE // vocabulary)
     if len(targets) <= size:

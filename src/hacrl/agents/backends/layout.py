@@ -1,4 +1,4 @@
-"""Where every token of a batch goes when each prompt is computed once for all its responses.
+"""The layout of a batch in which each prompt is computed once for all its responses.
 
 Prompts are padded on the left, so that all end in the same column. Responses (without their last token,
 which nothing follows) are padded on the right, in a few buckets of similar length. The hidden states of both,

@@ -1,4 +1,4 @@
-"""The plainest way: the Hugging Face forward over padded rows. Right for every model; the yardstick."""
+"""The plain Hugging Face forward over padded rows: works for every model, and checks all other backends."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RecomputingDecoder:
         self._model = model
 
     def start(self, prompts: Sequence[Tokens], prompt_of_row: Tensor) -> tuple[Tensor, _RecomputingSession]:
-        """Every row's first logits, and the session."""
+        """Logits of every row's first token, and the session."""
         ids, mask = right_padded(prompts, self._model.device)
         session = _RecomputingSession(self._model, ids[prompt_of_row], mask.sum(1)[prompt_of_row])
         return session.logits(), session

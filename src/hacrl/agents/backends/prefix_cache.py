@@ -1,6 +1,6 @@
 """Hugging Face modules, each prompt computed once: its key-value cache is repeated for all its responses.
 
-Works for every architecture whose cache holds keys and values of all positions; `paths.py` checks it.
+Works for every architecture whose cache holds keys and values of all positions; `choice.py` checks it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""vLLM as the sampler of one agent, in the agent's own process."""
+"""vLLM as the sampler of one agent, in the agent's own process, and the check of its log-probs."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from hacrl.recipe.settings import SamplingSettings, VllmSettings
 from hacrl.types import EngineCheck
 
 ENVIRONMENT = {
-    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a process of its own could outlive the agent or leave it waiting
-    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # the agent's threads are not the engine's to place
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a separate process could outlive the agent or hang it
+    "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # vLLM must not pin the agent's threads
 }
 SEEDS = 1 << 63
 """vLLM takes seeds below this."""
-_living: WeakSet[VllmEngine] = WeakSet()
-"""The engine of this process, if it has one; more are impossible, see `_alone`."""
+_engines: WeakSet[VllmEngine] = WeakSet()
+"""The engine of this process, if it has one; there cannot be two, see `_shut_down_others`."""
 
 
 class VllmEngine:
@@ -43,30 +43,30 @@ class VllmEngine:
         self._agent = agent
         self._vllm = _import_vllm(agent, model.device)
         self._failure: str | None = None
-        self._alone()
-        with TemporaryDirectory() as folder, self._naming_failures("did not start"):
+        self._shut_down_others()
+        with TemporaryDirectory() as folder, self._failing_for_good("did not start"):
             model.config.save_pretrained(folder)
             self._llm = self._vllm.LLM(
                 folder,
-                hf_overrides={"architectures": [type(model).__name__]},  # a configuration need not name it
+                hf_overrides={"architectures": [type(model).__name__]},  # a config may not name it
                 load_format="dummy",
                 skip_tokenizer_init=True,
-                generation_config="vllm",  # the model's own would add sampling settings and stop tokens
+                generation_config="vllm",  # the model's own could add sampling settings and stop tokens
                 dtype=str(model.dtype).removeprefix("torch."),
                 enforce_eager=model.device.type == "cpu",
                 max_model_len=-1,  # as long as the cache allows
                 max_num_seqs=max_rows,
                 kv_cache_memory_bytes=int(settings.cache_gigabytes * 1e9),
-                gpu_memory_utilization=0.01,  # checked at the start, otherwise replaced by the line above
+                gpu_memory_utilization=0.01,  # checked at start-up, otherwise overridden by the line above
             )
         self.context_length = int(self._llm.model_config.max_model_len)
         """Most tokens of a prompt and its response together that the cache has room for."""
         self._shut_down = finalize(self, self._llm.llm_engine.engine_core.shutdown)
-        _living.add(self)
+        _engines.add(self)
 
     def hold(self, weights: Mapping[str, Tensor]) -> None:
-        """Make sure that the next responses are drawn with exactly these weights."""
-        with self._naming_failures("did not take new weights"), torch.inference_mode():
+        """Make sure that the next responses are drawn with exactly these weights; load what changed."""
+        with self._failing_for_good("did not take new weights"), torch.inference_mode():
             if self._difference(weights) is None:
                 return
             self._llm.apply_model(lambda model: model.load_weights(iter(weights.items())))
@@ -74,9 +74,9 @@ class VllmEngine:
             stale = self._difference(weights)
         if stale is not None:
             self._failure = (
-                f"after an update it still does not hold the agent's weight {stale!r}, and would answer with "
-                "other weights than are trained. vLLM keeps this model in a form that cannot be followed: "
-                "use engine: builtin"
+                f"after an update it still does not hold the agent's weight {stale!r}, so it would sample "
+                "with outdated weights. vLLM stores this model in a form that cannot be checked: use "
+                "engine: builtin"
             )
             raise EngineFailed(self._message())
 
@@ -84,7 +84,7 @@ class VllmEngine:
         """One response for each job; the log-probs are the engine's, at temperature 1 without top-p."""
         prompts = [{"prompt_token_ids": list(job.prompt)} for job in jobs]
         parameters = [self._parameters(job, sampling, eos_ids) for job in jobs]
-        with self._naming_failures("broke down"):
+        with self._failing_for_good("broke down"):
             outputs = self._llm.generate(prompts, parameters, use_tqdm=False)
             return [_drawn(output.outputs[0], set(eos_ids)) for output in outputs]
 
@@ -95,7 +95,7 @@ class VllmEngine:
             max_tokens=job.max_new_tokens,
             stop_token_ids=list(eos_ids),
             seed=job.stream.key % SEEDS,
-            logprobs=0,  # of the drawn token alone
+            logprobs=0,  # of the sampled token alone
             detokenize=False,
         )
 
@@ -103,20 +103,20 @@ class VllmEngine:
         (found,) = self._llm.apply_model(lambda model: difference(model, weights))
         return None if found is None else str(found)
 
-    def _alone(self) -> None:
-        """End the engine before this one: vLLM keeps its process groups for all, and ends them with any."""
-        for other in list(_living):
+    def _shut_down_others(self) -> None:
+        """End an earlier engine of this process: vLLM's process groups are global and end with any."""
+        for other in list(_engines):
             other._failure = (
                 f"agent {self._agent!r} started another in this process, and vLLM cannot have two in one; "
                 "with runtime: ray every agent has a process of its own"
             )
             other._shut_down()
             del other._llm  # its memory
-            _living.remove(other)
+            _engines.remove(other)
 
     @contextmanager
-    def _naming_failures(self, what: str) -> Iterator[None]:
-        """Whatever goes wrong in vLLM ends the engine: half-done requests would mix with the next ones."""
+    def _failing_for_good(self, what: str) -> Iterator[None]:
+        """Any error in vLLM makes the engine unusable: unfinished requests would mix with the next ones."""
         if self._failure is not None:
             raise EngineFailed(self._message())
         try:
@@ -133,14 +133,14 @@ def _drawn(output: Any, eos_ids: set[int]) -> Drawn:
     ids = tuple(output.token_ids)
     logps = tuple(step[token].logprob for token, step in zip(ids, output.logprobs, strict=True))
     if not all(map(math.isfinite, logps)):
-        raise ValueError(f"it reports the log-probs {logps}")
+        raise ValueError(f"it reported the log-probs {logps}")
     return Drawn(ids, logps, ids[-1] in eos_ids)
 
 
 def checked(
     drawn: Sequence[Drawn], scores: Sequence[tuple[float, ...]], settings: VllmSettings
 ) -> list[Drawn]:
-    """The responses with the log-probs training shall use; `scores` are those of the trained model."""
+    """The responses with the log-probs to train with; `scores` are those of the trained model."""
     return [_checked(response, score, settings) for response, score in zip(drawn, scores, strict=True)]
 
 
@@ -184,6 +184,6 @@ def _import_vllm(agent: str, device: torch.device) -> Any:
     if device.type == "cpu":
         import vllm._custom_ops
 
-        # Packed for oneDNN, weights could neither be replaced nor compared.
+        # Weights packed for oneDNN could neither be replaced nor compared.
         vllm._custom_ops._supports_onednn = False
     return vllm

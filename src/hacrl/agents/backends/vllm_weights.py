@@ -1,7 +1,7 @@
-"""The weights a vLLM engine has to hold, and whether it holds them.
+"""Comparing the weights a vLLM engine holds with those it should hold.
 
-vLLM keeps some weights in one piece that transformers keeps in several (q, k, v), and fills up vocabularies.
-Its `packed_modules_mapping` says which, so that everything can be compared number by number.
+vLLM keeps some weights in one piece that transformers keeps in several (q, k, v), and pads vocabularies.
+Its `packed_modules_mapping` says which, so that all weights can be compared bit by bit.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 @torch.no_grad()
 def merged_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Every weight under the name it has without adapters, with LoRA's share added."""
+    """Every weight under the name it has without adapters, with the LoRA adapters merged in."""
     return dict(_merged(model))
 
 
@@ -60,7 +60,7 @@ def _parts(name: str, packed: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def _same(held: Tensor, wanted: Tensor) -> bool:
-    """Whether a weight is held as it is or transposed (GPT-2's layers); rows may be filled up."""
+    """Whether a weight is held as it is or transposed (GPT-2's layers); rows may be padded."""
     wanted = wanted.to(held.dtype)
     return any(
         held.shape[1:] == form.shape[1:] and torch.equal(held[: len(form)], form)

@@ -1,7 +1,7 @@
-"""The toy: tiny base agents that are made on first use and kept in the user's cache directory.
+"""Toy models: tiny language models that are trained on first use and kept in the user's cache directory.
 
-They are real Hugging Face models with real tokenizers, trained for seconds on worked answers until they are
-partly competent at the task `digits`, `styles` or `varied`. An agent is made in stages; agents that share
+They are real Hugging Face models with real tokenizers, pretrained for seconds on worked answers until they
+are partly competent at the task `digits`, `styles` or `varied`. Pretraining has stages; models that share
 their first stages share the cached result, so `state-a` and `state-b` are forks of one model.
 """
 
@@ -37,12 +37,12 @@ from hacrl.tasks.toy_models.pretraining import EVENLY, Stage, TaskStage, reprodu
 from hacrl.tasks.toy_models.tokenizers import Cut, make_tokenizer
 
 VERSION = 1
-"""Raise it when code here or in `hacrl.tasks.procedural` changes what a recipe makes."""
+"""Raise it when a change here or in `hacrl.tasks.procedural` changes a model's bits."""
 
 
 @dataclass(frozen=True)
 class Body:
-    """A newborn model: architecture, size and tokenizer."""
+    """A model before pretraining: architecture, size and tokenizer."""
 
     architecture: Literal["qwen3", "llama"]
     width: int
@@ -53,14 +53,14 @@ class Body:
 
 @dataclass(frozen=True)
 class BaseAgent:
-    """The recipe of a base agent; two agents with the same body and first stages are forks of one model."""
+    """How a toy model is made; two with the same body and first stages are forks of one model."""
 
     body: Body
     stages: tuple[Stage, ...]
 
     @property
     def task(self) -> str:
-        """The task it is brought up for."""
+        """The task it is pretrained for."""
         return self.stages[-1].material[0]
 
 
@@ -74,7 +74,7 @@ VARIED = TaskStage(steps=220, learning_rate=3e-3, weights=(2, 1), task="varied",
 
 
 def _fork(steps: int, learning_rate: float, weights: tuple[int, int, int]) -> BaseAgent:
-    """A descendant of the one common model, with its own mixture of skills."""
+    """A fork of the common model, with its own mixture of skills."""
     return BaseAgent(MEDIUM, (COMMON, Stage(steps, learning_rate, weights)))
 
 
@@ -84,12 +84,12 @@ def _alone(body: Body, steps: int, learning_rate: float, weights: tuple[int, int
 
 
 def _writer(steps: int, style: str) -> BaseAgent:
-    """A descendant of the one common model that answers in one style."""
+    """A fork of the common model that answers in one style."""
     return BaseAgent(MEDIUM, (COMMON, TaskStage(steps, 2e-3, EVENLY, task="styles", column=style)))
 
 
 def _varied(weights: tuple[int, int]) -> BaseAgent:
-    """A descendant of the common model for many right answers, with its own mixture of skills."""
+    """A fork of the common model for tasks with many right answers, with its own mixture of skills."""
     return BaseAgent(MEDIUM, (VARIED, replace(VARIED, steps=50, learning_rate=1.5e-3, weights=weights)))
 
 
@@ -133,32 +133,32 @@ PAIRS = {
 
 
 def build(name: str) -> Path:
-    """The `save_pretrained` directory of a base agent; made now if this machine has not made it before."""
+    """The `save_pretrained` directory of a toy model; made now if this machine has not made it before."""
     if name not in AGENTS:
         raise TaskError(f"there is no toy model {name!r}; there are: {', '.join(AGENTS)}")
     return _cached(AGENTS[name], name)
 
 
 def cache_directory() -> Path:
-    """Where base agents are kept: below `$XDG_CACHE_HOME`, or `~/.cache` when it is not set."""
+    """Where toy models are kept: below `$XDG_CACHE_HOME`, or `~/.cache` when it is not set."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hacrl" / "toy_models"
 
 
 def _cached(agent: BaseAgent, label: str) -> Path:
     directory = cache_directory() / _digest(agent)
     if not directory.exists():
-        _publish(*_bring_up(agent, label), agent, directory)
+        _publish(*_pretrained(agent, label), agent, directory)
     return directory
 
 
 def _digest(agent: BaseAgent) -> str:
-    """Equal exactly when the same bits are made: recipe, its version and the libraries that carry it out."""
+    """Changes with everything that changes the bits: recipe, version of this code, and the libraries."""
     recipe = [VERSION, asdict(agent), torch.__version__, transformers.__version__]
     return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
 
 
-def _bring_up(agent: BaseAgent, label: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
-    """Run the last stage of a recipe on top of the cached result of the earlier ones."""
+def _pretrained(agent: BaseAgent, label: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """Run the last stage on top of the cached result of the earlier ones."""
     *earlier, last = agent.stages
     tokenizer = make_tokenizer(agent.body.cut)
     with reproducible(), no_progress_bar():
@@ -166,11 +166,11 @@ def _bring_up(agent: BaseAgent, label: str) -> tuple[PreTrainedModel, PreTrained
             parent = _cached(replace(agent, stages=tuple(earlier)), label)
             model = AutoModelForCausalLM.from_pretrained(parent)
         else:
-            model = _newborn(agent.body, tokenizer)
+            model = _untrained(agent.body, tokenizer)
         console = Console(stderr=True)
         for _ in track(
             train(model, tokenizer, last),
-            description=f"toy: {label}, stage {len(agent.stages)}",
+            description=f"toy model {label}, stage {len(agent.stages)}",
             total=last.steps,
             console=console,
             transient=True,
@@ -180,8 +180,8 @@ def _bring_up(agent: BaseAgent, label: str) -> tuple[PreTrainedModel, PreTrained
     return model, tokenizer
 
 
-def _newborn(body: Body, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
-    """Random weights from the current random stream."""
+def _untrained(body: Body, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
+    """A model with random weights from torch's current random state."""
     config_class, model_class = {
         "qwen3": (Qwen3Config, Qwen3ForCausalLM),
         "llama": (LlamaConfig, LlamaForCausalLM),
@@ -196,7 +196,7 @@ def _newborn(body: Body, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
         head_dim=body.width // body.heads,
         max_position_embeddings=256,
         tie_word_embeddings=True,
-        # From the usual 0.02 a model this narrow hardly starts to learn.
+        # With the usual 0.02 a model this narrow hardly learns at first.
         initializer_range=0.8 / math.sqrt(body.width),
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
@@ -208,9 +208,9 @@ def _newborn(body: Body, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
 def _publish(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, agent: BaseAgent, directory: Path
 ) -> None:
-    """Put the finished agent in place in one step: readers see all of it or nothing.
+    """Put the finished model in place atomically: readers see all of it or nothing.
 
-    Two processes may make the same agent at once. They make the same bits, so the first one in place stays.
+    Two processes may make the same model at once. They make the same bits, so the first one stays.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=directory.parent))

@@ -1,4 +1,4 @@
-"""How the nursery brings up an agent: supervised steps on worked answers, the same bits every time."""
+"""Pretraining of toy models: supervised steps on worked answers, the same bits every time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Stage:
 class TaskStage(Stage):
     """Supervised steps on another task.
 
-    A class of its own: the fields of a stage are part of the digest that names an agent in the cache.
+    A separate class, because the fields of a stage are part of the digest that names a model in the cache.
     """
 
     task: str
@@ -80,7 +80,7 @@ def train(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, stage: Sta
 
 
 def _batches(stage: Stage) -> Iterator[list[tuple[str, str]]]:
-    """Questions and answers. Training prompts only: no base agent is ever shown one of the test split."""
+    """Questions and answers, from training prompts only: no toy model ever sees the test split."""
     stream = random.Random(repr(stage))
     task, column = stage.material
     pools = [DrawnPrompts(skill, "train", QUESTIONS, SEED, LENGTHS) for skill in TASKS[task]]
@@ -90,7 +90,7 @@ def _batches(stage: Stage) -> Iterator[list[tuple[str, str]]]:
 
 
 def _encode(worked: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:
-    """Prompt, answer, EOS, padded on the right; only answer and EOS are learned."""
+    """Prompt, answer, EOS, padded on the right; the loss is on answer and EOS only."""
     questions = tokenizer([question for question, _ in worked]).input_ids
     answers = tokenizer([answer for _, answer in worked], add_special_tokens=False).input_ids
     rows = [

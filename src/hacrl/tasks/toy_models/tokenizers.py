@@ -1,4 +1,4 @@
-"""The nursery's two tokenizers: they cut the same text differently, as the tokenizers of real families do."""
+"""The toy models' two tokenizers: they split text differently, as those of real model families do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All ways of running a model agree with the plain Hugging Face forward, in log-probs and in gradients."""
+"""All backends agree with the plain Hugging Face forward, in log-probs and in gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCORERS += [(SharedPrefixScorer, "phi"), *((FusedScorer, architecture) for archi
 
 
 def one_by_one(model: PreTrainedModel, rows: list[Row]) -> list[Tensor]:
-    """The yardstick's yardstick: every row alone, without any padding."""
+    """What the padded forward itself is checked against: every row alone, without any padding."""
     result = []
     for prompt, response in rows:
         logits = model(torch.tensor([prompt + response])).logits[0]
@@ -53,7 +53,7 @@ def test_padded_scores_are_those_of_every_row_alone(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", CONFIGS)
-def test_the_fastest_right_path_is_chosen(architecture: str) -> None:
+def test_the_fastest_correct_backend_is_chosen(architecture: str) -> None:
     expected = {
         "gemma3": {"decode": "CachedDecoder", "train": "PaddedScorer"},
         "gpt2": {"decode": "CachedDecoder", "train": "SharedPrefixScorer"},
@@ -126,12 +126,12 @@ def test_a_large_head_is_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
 def test_gradient_checkpointing_changes_nothing(architecture: str) -> None:
     model, rows = tiny_model(architecture), random_rows(3, 3)
     truth = gradients(model, PaddedScorer(model), rows)
-    paths = choose_backends(model, gradient_checkpointing=True)
-    for name, gradient in gradients(model, paths.scorer, rows).items():
+    backends = choose_backends(model, gradient_checkpointing=True)
+    for name, gradient in gradients(model, backends.scorer, rows).items():
         assert torch.allclose(gradient, truth[name], rtol=1e-4, atol=1e-5), name
     with torch.no_grad():
         expected = PaddedScorer(model).logps(rows)
-    assert torch.allclose(decoded_logps(paths.decoder, rows, CPU), expected, rtol=0, atol=2e-5)
+    assert torch.allclose(decoded_logps(backends.decoder, rows, CPU), expected, rtol=0, atol=2e-5)
 
 
 def test_checkpointing_that_would_switch_dropout_on_is_refused() -> None:
@@ -150,9 +150,11 @@ def test_checkpointing_that_would_switch_dropout_on_is_refused() -> None:
         choose_backends(model, gradient_checkpointing=True)
 
 
-def test_a_wrong_path_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fused path that forgot the rotary embedding is noticed by its log-probs."""
-    monkeypatch.setattr("hacrl.agents.backends.fused_network.turn", lambda queries_keys, turns: queries_keys)
+def test_a_backend_with_wrong_log_probs_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fused backend that forgot the rotary embedding is noticed by its log-probs."""
+    monkeypatch.setattr(
+        "hacrl.agents.backends.fused_network.rotate", lambda queries_keys, rotary: queries_keys
+    )
     assert choose_backends(tiny_model("qwen3")).names == {
         "decode": "CachedDecoder",
         "train": "SharedPrefixScorer",
@@ -170,7 +172,7 @@ def test_a_wrong_path_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_what_the_lean_path_does_not_do(changes: dict[str, object], reason: str) -> None:
+def test_what_the_fused_backend_does_not_support(changes: dict[str, object], reason: str) -> None:
     model = tiny_model("qwen3")
     for key, value in changes.items():
         setattr(model.config, key, value)

@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 @given(
     seed=st.integers(0, 200), prompts=st.integers(1, 4), samples=st.integers(1, 5), longest=st.integers(1, 40)
 )
-def test_tokens_positions_and_aims(seed: int, prompts: int, samples: int, longest: int) -> None:
+def test_tokens_positions_and_targets(seed: int, prompts: int, samples: int, longest: int) -> None:
     rows = random_rows(prompts, samples, longest, seed)
     packing = pack(rows, CPU, torch.float32)
     distinct = list(dict.fromkeys(prompt for prompt, _ in rows))

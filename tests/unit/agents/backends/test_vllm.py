@@ -39,7 +39,7 @@ def rows() -> tuple[TrainingRow, ...]:
     return training_rows(random_rows(3, 2))
 
 
-def test_every_update_reaches_the_engine_before_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_update_reaches_the_engine_before_it_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = install(monkeypatch)
     policy, plain = make(), Policy("ada", tiny_model("qwen3"), tiny_tokenizer())
     prompts = text_prompts(3)
@@ -55,7 +55,7 @@ def test_every_update_reaches_the_engine_before_it_answers(monkeypatch: pytest.M
     assert engine.calls == ["load", "reset", "generate", "generate", "load", "reset", "generate"]
 
 
-def test_an_engine_that_would_answer_with_old_weights_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_engine_that_would_sample_with_old_weights_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = install(monkeypatch)
     policy = make()
     policy.sample(text_prompts(1), 1, GREEDY, seed=0)
@@ -67,7 +67,7 @@ def test_an_engine_that_would_answer_with_old_weights_is_an_error(monkeypatch: p
     assert llm.made[0].calls.count("generate") == 1
 
 
-def test_an_engine_that_breaks_down_names_its_agent_and_answers_no_more(
+def test_an_engine_that_breaks_down_names_its_agent_and_stays_unusable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     llm = install(monkeypatch)
