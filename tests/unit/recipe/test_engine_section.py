@@ -7,7 +7,7 @@ import pytest
 from hacrl.analysis.doctor import examine
 from hacrl.recipe.problems import RecipeError
 from hacrl.recipe.validation import validated
-from hacrl.training.team import _engine
+from hacrl.training.team import _blueprint
 
 
 def recipe(engine: object, **agent: Any) -> dict[str, Any]:
@@ -17,10 +17,12 @@ def recipe(engine: object, **agent: Any) -> dict[str, Any]:
 
 def test_engines_by_name_and_by_settings() -> None:
     assert validated(recipe("builtin"), "").resolved() == validated(recipe(None), "").resolved()
-    assert _engine(validated(recipe("builtin"), ""), "a") is None
-    settings = _engine(validated(recipe({"correction": "truncated"}), ""), "a")
+    assert _blueprint(validated(recipe("builtin"), ""), "a", None).agent.engine is None
+    blueprint = _blueprint(validated(recipe({"correction": "truncated"}), ""), "a", None)
+    settings = blueprint.agent.engine
     assert settings is not None
-    assert (settings.correction, settings.correction_cap, settings.max_rows) == ("truncated", 2.0, 7)
+    assert (settings.correction, settings.correction_cap) == ("truncated", 2.0)
+    assert blueprint.sampling.max_rows == 7
     again = validated(validated(recipe("vllm"), "").resolved(), "")
     assert again == validated(recipe({"name": "vllm"}), "")
 

@@ -6,14 +6,16 @@ import gc
 import math
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.policy import Policy
-from hacrl.recipe.settings import OptimiserSettings, SamplingSettings, VllmSettings
+from hacrl.recipe.settings import AgentSettings, OptimiserSettings, SamplingSettings, VllmSettings
 from hacrl.types import TrainingRow
 from helpers_agents import (
     likelihood,
@@ -176,6 +178,16 @@ def test_the_engine_is_told_the_model_s_class(monkeypatch: pytest.MonkeyPatch) -
     policy = make(architecture="qwen3")
     assert policy._model.config.architectures is None, "vLLM would take such a model for one without a head"
     assert llm.made[0].settings["hf_overrides"] == {"architectures": ["Qwen3ForCausalLM"]}
+
+
+def test_the_engine_decodes_as_many_rows_at_once_as_the_recipe_allows(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    llm = install(monkeypatch)
+    tiny_policy("qwen3").save(tmp_path)
+    settings = AgentSettings(name="ada", model=str(tmp_path), device="cpu", engine=VllmSettings())
+    Blueprint(settings, sampling=SamplingSettings(max_rows=7)).load()
+    assert llm.made[0].settings["max_num_seqs"] == 7
 
 
 def test_without_vllm_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
