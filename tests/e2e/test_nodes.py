@@ -47,33 +47,33 @@ def nodes() -> Iterator[Nodes]:
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setenv("RAY_AUTH_TOKEN", cluster._own_token())
-        patch.setenv(cluster.LOOPBACK, "0")  # else Ray would not look for the head where it listens
+        patch.setenv(cluster.LOOPBACK_VARIABLE, "0")  # else Ray would not look for the head where it listens
         started = Nodes(3, cluster._own_token(), Path(folder))
         yield started
         started.close()
 
 
 class NodeKiller:
-    """Removes a node of an agent that is not the loop's own, when agents are asked the n-th time."""
+    """Removes a node of an agent that is not the loop's own, at the n-th call to an agent."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, nodes: Nodes, moment: int) -> None:
         self.places: set[str] = set()
         self.victims: list[str] = []
-        self._asked = 0
-        ask = RemoteAgent._ask
+        self._calls = 0
+        request = RemoteAgent._request
 
         def counted(agent: RemoteAgent, method: str, *arguments: Any) -> Any:
-            if agent._facts is not None and agent._crew is not None:
-                self._asked += 1
-                table = agent._ray.util.placement_group_table(agent._crew._own._group)
+            if hasattr(agent, "encoder") and agent._actors is not None:
+                self._calls += 1
+                table = agent._ray.util.placement_group_table(agent._actors._own._group)
                 places = set(table["bundles_to_node_id"].values())
                 self.places |= places
-                if self._asked >= moment and not self.victims and places - {agent._node}:
+                if self._calls >= moment and not self.victims and places - {agent._node}:
                     self.victims.append(agent.name)
                     nodes.remove((places - {agent._node}).pop())
-            return ask(agent, method, *arguments)
+            return request(agent, method, *arguments)
 
-        monkeypatch.setattr(RemoteAgent, "_ask", counted)
+        monkeypatch.setattr(RemoteAgent, "_request", counted)
 
 
 def test_ranks_on_two_nodes_do_the_same_as_local_also_when_one_is_lost(
@@ -97,7 +97,7 @@ def test_ranks_on_two_nodes_do_the_same_as_local_also_when_one_is_lost(
     display = Silent()
     run(on_two, tmp_path / "disturbed", display=display)
     assert killer.victims == ["ada"]
-    assert any("started again" in text for text in display.warnings)
+    assert any("restarting it" in text for text in display.warnings)
     assert outcome(tmp_path / "disturbed") == outcome(tmp_path / "spread")
 
 
@@ -112,7 +112,7 @@ def test_an_agent_of_a_lost_node_comes_back_on_another_or_is_left_out(nodes, set
     assert len(killer.victims) == 1
     assert len(killer.places) == 3  # one CPU per node: two agents, one of which was on two
     assert outcome(tmp_path / "retry") == outcome(tmp_path / "local")
-    assert any("its process is gone" in text and "started again" in text for text in display.warnings)
+    assert any("its process is gone" in text and "restarting it" in text for text in display.warnings)
 
     with monkeypatch.context() as patch:
         killer = NodeKiller(patch, nodes, 6)
@@ -131,7 +131,7 @@ def test_a_wrong_token_is_refused(nodes, settings, tmp_path):
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(joined))
     command = [sys.executable, "-m", "hacrl", "train", str(tmp_path / "recipe.yaml")]
-    wrong = os.environ | {"RAY_AUTH_TOKEN": "0" * 64, cluster.LOOPBACK: "0"}
+    wrong = os.environ | {"RAY_AUTH_TOKEN": "0" * 64, cluster.LOOPBACK_VARIABLE: "0"}
     told = subprocess.run(
         [*command, "--out", str(tmp_path / "run")], env=wrong, capture_output=True, text=True
     )

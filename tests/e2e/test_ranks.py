@@ -1,4 +1,4 @@
-"""An agent of two ranks on a real Ray: what one process does, up to rounding."""
+"""An agent of two ranks on a real Ray: equals one process up to rounding."""
 
 from __future__ import annotations
 
@@ -13,12 +13,10 @@ import pytest
 import torch
 
 from hacrl.agents.blueprint import Blueprint
-from hacrl.recipe.settings import AgentSettings
+from hacrl.recipe.settings import AgentSettings, ResourcesSettings, RuntimeSettings
 from hacrl.rewards.processes import descendants
 from hacrl.runtime import AgentLost
-from hacrl.runtime.placement import Resources
-from hacrl.runtime.ray import RayRuntime
-from hacrl.runtime.remote_agent import FailurePolicy
+from hacrl.runtime.ray_runtime import RayRuntime
 from helpers_train import final_weights, make_agent, recipe, responses, run
 
 # Not `importorskip`: Ray has to be imported by hacrl, which sets it up.
@@ -38,7 +36,7 @@ def settings(agent: Path, **changes: Any) -> dict[str, Any]:
     return recipe({"ada": agent}, **small | changes)
 
 
-def test_two_ranks_do_the_same_as_local_and_their_checkpoint_is_resumed_by_one(tmp_path):
+def test_two_ranks_equal_local_and_one_process_resumes_their_checkpoint(tmp_path):
     model = make_agent(tmp_path / "ada", 1)
     run(settings(model, steps=3), tmp_path / "local")
 
@@ -56,7 +54,7 @@ def test_two_ranks_do_the_same_as_local_and_their_checkpoint_is_resumed_by_one(t
     same(tmp_path / "resumed", tmp_path / "local")
 
 
-def test_agents_that_share_devices_in_turns_do_the_same_as_local(tmp_path):
+def test_agents_that_share_devices_equal_local(tmp_path):
     agents = {"ada": make_agent(tmp_path / "ada", 1), "eve": make_agent(tmp_path / "eve", 3, "qwen3")}
     settled = recipe(agents, steps=2, evaluation={"prompts": 3, "before": False})
     run(settled, tmp_path / "local")
@@ -77,7 +75,7 @@ def same(one: Path, other: Path, name: str = "ada") -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a GPU that must not be there")
 def test_an_agent_that_does_not_fit_is_an_error_that_says_what_is_missing(tmp_path):
-    runtime = RayRuntime({"ada": Resources(gpus=1, ranks=2)}, FailurePolicy(start_seconds=2))
+    runtime = RayRuntime(RuntimeSettings(start_seconds=2), {"ada": ResourcesSettings(gpus=1, ranks=2)})
     with pytest.raises(
         AgentLost, match=r"no room within 2 s: it needs 2 CPUs and 2 GPUs on 1 machine .*0 GPUs"
     ):

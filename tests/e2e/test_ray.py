@@ -17,7 +17,7 @@ import pytest
 
 from hacrl.rewards.processes import descendants
 from hacrl.runtime import AgentLost
-from hacrl.runtime.cluster import FOLDER
+from hacrl.runtime.cluster import FOLDER_PREFIX
 from hacrl.runtime.remote_agent import RemoteAgent
 from helpers_train import Silent, make_agent, outcome, recipe, run
 
@@ -54,31 +54,31 @@ def _nothing_is_left_behind() -> Iterator[None]:
     before = set(descendants(os.getpid()))
     yield
     assert set(descendants(os.getpid())) <= before
-    assert not list(Path(tempfile.gettempdir()).glob(f"{FOLDER}{os.getpid()}-*"))
+    assert not list(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}{os.getpid()}-*"))
 
 
 class Killer:
-    """Sends signals to agents' processes while they are asked, at calls chosen by chance."""
+    """Sends signals to agents' processes just before randomly chosen calls."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, signals: list[int], calls: range) -> None:
-        self.asked = 0
+        self.calls = 0
         self.killed: list[str] = []
-        places = sorted(random.Random(1).sample(calls, len(signals)))
-        self._plan = dict(zip(places, signals, strict=True))
-        ask = RemoteAgent._ask
+        moments = sorted(random.Random(1).sample(calls, len(signals)))
+        self._plan = dict(zip(moments, signals, strict=True))
+        request = RemoteAgent._request
 
         def counted(agent: RemoteAgent, method: str, *arguments: Any) -> Any:
-            if agent._crew is not None and agent._crew.pids:
-                self.asked += 1
-                if self.asked in self._plan:
-                    os.kill(agent._crew.pids[-1], self._plan[self.asked])
+            if agent._actors is not None and agent._actors.pids:
+                self.calls += 1
+                if self.calls in self._plan:
+                    os.kill(agent._actors.pids[-1], self._plan[self.calls])
                     self.killed.append(agent.name)
-            return ask(agent, method, *arguments)
+            return request(agent, method, *arguments)
 
-        monkeypatch.setattr(RemoteAgent, "_ask", counted)
+        monkeypatch.setattr(RemoteAgent, "_request", counted)
 
 
-def test_ray_does_the_same_as_one_process_bit_by_bit(settings, local, tmp_path):
+def test_ray_equals_one_process_bit_by_bit(settings, local, tmp_path):
     run(settings | {"runtime": "ray"}, tmp_path / "ray", display=Listening())
     assert outcome(tmp_path / "ray") == local
     lines = [json.loads(line) for line in (tmp_path / "ray" / "metrics.jsonl").read_text().splitlines()]
@@ -90,7 +90,7 @@ def test_ray_does_the_same_as_one_process_bit_by_bit(settings, local, tmp_path):
 
 
 class Listening(Silent):
-    """Looks at the sockets of the running cluster."""
+    """Inspects the sockets of the running cluster."""
 
     def step(self, step: int, metrics: Any) -> None:
         addresses = [address for pid in descendants(os.getpid()) for address in listening_addresses(pid)]
@@ -99,7 +99,7 @@ class Listening(Silent):
 
 
 def listening_addresses(pid: int) -> Iterator[str]:
-    """The addresses on which a process waits for connections, from the kernel's tables."""
+    """The addresses a process listens on, from the kernel's tables."""
     own = {os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir() if link.exists()}
     for table in ("tcp", "tcp6"):
         for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
@@ -109,9 +109,9 @@ def listening_addresses(pid: int) -> Iterator[str]:
                 yield socket.inet_ntoa(raw[::-1])
 
 
-def test_killed_and_stopped_agents_come_back_as_if_nothing_had_happened(settings, tmp_path, monkeypatch):
+def test_killed_and_stopped_agents_are_restarted_without_a_trace(settings, tmp_path, monkeypatch):
     kills = int(os.environ.get("HACRL_TEST_KILLS", "3"))
-    settings = settings | {"steps": kills}  # the same question may fail four times, not more
+    settings = settings | {"steps": kills}  # the same call may fail three times, not more
     run(settings, tmp_path / "local")
     signals = [signal.SIGSTOP] + [signal.SIGKILL] * kills
     killer = Killer(monkeypatch, signals, range(2, 13 * kills))
@@ -120,7 +120,7 @@ def test_killed_and_stopped_agents_come_back_as_if_nothing_had_happened(settings
     run(changed, tmp_path / "ray", display=display)
     assert len(killer.killed) == len(signals)
     assert outcome(tmp_path / "ray") == outcome(tmp_path / "local")
-    assert len([text for text in display.warnings if "it is started again" in text]) >= kills
+    assert len([text for text in display.warnings if "restarting it" in text]) >= kills
 
 
 def test_the_others_go_on_without_a_lost_agent_and_the_run_can_be_resumed(settings, tmp_path, monkeypatch):

@@ -121,7 +121,7 @@ class Critic:
         count = sum(len(response) for _, response in tokens)
         total = 0.0
         try:
-            for batch in self._ranks.turns(range(len(tokens)), partial(self._batches, tokens)):
+            for batch in self._ranks.micro_batches(range(len(tokens)), partial(self._batches, tokens)):
                 # A rank with fewer rows than the others still has to run the model; its loss counts 0.
                 loss = self._loss([mini_batch[i] for i in batch or [0]]) * (1.0 if batch else 0.0) / count
                 torch.autograd.backward(loss)

@@ -1,8 +1,8 @@
 """Several processes that hold one agent together: FSDP2 shards its weights, gradients and moments over them.
 
-There are two kinds of work. Without gradients every rank gathers all weights first and does its share alone
-(`Ranks.gathered`, `Ranks.share`). With gradients the weights are gathered layer by layer: every rank has to
-run the model equally often (`Ranks.turns`), and the gradients of all ranks are summed.
+Without gradients, every rank gathers all weights first and then does its share alone (`Ranks.gathered`,
+`Ranks.share`). With gradients, the weights are gathered layer by layer: every rank has to run the model
+equally often (`Ranks.micro_batches`), and the gradients of all ranks are summed.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ T = TypeVar("T")
 
 
 class Ranks:
-    """The group as one of its members sees it; a process alone is a group of one, which shards nothing."""
+    """The process group as one of its ranks sees it. A single process is a group of one: no sharding."""
 
     def __init__(self, rank: int = 0, count: int = 1, device: str = "cpu") -> None:
-        """Of a group of several, `torch.distributed` has to be initialised."""
+        """With more than one rank, `torch.distributed` has to be initialised."""
         self.rank = rank
         self.count = count
         self._device = device
@@ -33,16 +33,16 @@ class Ranks:
 
     @property
     def several(self) -> bool:
-        """Whether there is anybody else."""
+        """Whether there is more than one rank."""
         return self._mesh is not None
 
     @property
     def group(self) -> ProcessGroup | None:
-        """Whom all of them talk through."""
+        """The process group of all ranks; None for a single one."""
         return None if self._mesh is None else self._mesh.get_group()
 
     def shard(self, model: nn.Module, *parts: nn.Module) -> None:
-        """Leave every rank its part of the weights of each layer, of the given `parts`, and of the rest."""
+        """Shard the weights of each layer, of the given `parts`, and of the rest over the ranks."""
         if self._mesh is None:
             return
         names = {
@@ -53,15 +53,17 @@ class Ranks:
         for module in (*layers, *parts, model):
             sharded = fully_shard(module, mesh=self._mesh, reshard_after_forward=True, mp_policy=exact)
             sharded.set_gradient_divide_factor(1.0)  # losses are shares of one mean: their gradients add up
-            sharded.set_force_sum_reduction_for_comms(True)  # gloo has no other
-            sharded.set_reduce_scatter_unused_params(True, recurse=False)  # a rank may not need a weight
+            sharded.set_force_sum_reduction_for_comms(True)  # gloo supports no other
+            sharded.set_reduce_scatter_unused_params(
+                True, recurse=False
+            )  # a rank's rows may not use every weight
         token = torch.zeros(1, 1, dtype=torch.long, device=self._device)
-        with torch.no_grad():  # FSDP takes the first module that runs for the whole model
+        with torch.no_grad():  # FSDP takes the first module that runs for the root
             model(input_ids=token, attention_mask=torch.ones_like(token))
 
     @contextmanager
     def gathered(self, model: nn.Module) -> Iterator[None]:
-        """All weights on every rank: each may run the model as often as it likes, without gradients."""
+        """All weights on every rank: each may run the model any number of times, without gradients."""
         parts = [m for m in model.modules() if isinstance(m, FSDPModule)] if self.several else []
         for part in parts:
             part.set_reshard_after_forward(False, recurse=False)
@@ -74,11 +76,13 @@ class Ranks:
                 part.set_reshard_after_forward(True, recurse=False)
 
     def share(self, items: Sequence[T]) -> Sequence[T]:
-        """This rank's part of the items; those of all ranks in order are the whole."""
+        """This rank's part of the items; the parts of all ranks, concatenated in order, are all items."""
         return items[len(items) * self.rank // self.count : len(items) * (self.rank + 1) // self.count]
 
-    def turns(self, rows: Sequence[int], cut: Callable[[Sequence[int]], list[list[int]]]) -> list[list[int]]:
-        """This rank's rows cut into micro-batches; empty ones at the end make them as many on every rank."""
+    def micro_batches(
+        self, rows: Sequence[int], cut: Callable[[Sequence[int]], list[list[int]]]
+    ) -> list[list[int]]:
+        """This rank's rows cut into micro-batches, plus empty ones so that all ranks have equally many."""
         shares = [cut(rows[rank :: self.count]) for rank in range(self.count)]
         mine = shares[self.rank]
         return mine + [[]] * (max(map(len, shares)) - len(mine))
@@ -93,12 +97,12 @@ class Ranks:
 
 
 def whole(tensor: Tensor) -> Tensor:
-    """All of a tensor that is spread over the ranks; every rank has to ask for it."""
+    """The full tensor of one that may be sharded. A collective: every rank has to call it."""
     return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
 
 
 def whole_copy(tensor: Tensor) -> Tensor | None:
-    """A copy of the whole on the CPU of the first rank; None on the others, which have to ask too."""
+    """A CPU copy of the full tensor on the first rank, None on the others. A collective, like `whole`."""
     full = whole(tensor.detach())
     if isinstance(tensor, DTensor) and tensor.device_mesh.get_rank() > 0:
         return None
@@ -106,11 +110,11 @@ def whole_copy(tensor: Tensor) -> Tensor | None:
 
 
 def whole_state(model: nn.Module) -> dict[str, Tensor]:
-    """A model's `state_dict`; if it is sharded, whole on the first rank's CPU, and nothing on the others."""
+    """A model's `state_dict`; if it is sharded, complete on the first rank's CPU and empty on the others."""
     copies: dict[int, Tensor | None] = {}
     state: dict[str, Tensor] = {}
     for name, tensor in model.state_dict(keep_vars=True).items():
-        if id(tensor) not in copies:  # tied weights stay one
+        if id(tensor) not in copies:  # tied weights stay tied
             copies[id(tensor)] = whole_copy(tensor) if isinstance(tensor, DTensor) else tensor.detach()
         if (copied := copies[id(tensor)]) is not None:
             state[name] = copied

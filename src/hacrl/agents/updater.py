@@ -117,7 +117,7 @@ class Updater:
             batches = micro_batches(rows, self._budget, self._scorer.shares_prompts)
             return [[share[i] for i in batch] for batch in batches]
 
-        return self._ranks.turns(trained, cut)
+        return self._ranks.micro_batches(trained, cut)
 
     def _has_gradient(self, row: TrainingRow) -> bool:
         """Whether a row has to be computed at all: every objective's loss is a multiple of the advantage."""

@@ -1,7 +1,7 @@
-"""A Ray cluster: started here for one run, reachable from this machine alone, or one that is running already.
+"""A Ray cluster: one that is running already, or one started here for this run and reachable from here alone.
 
-Ray can run any code for whoever reaches it. So it asks for a token (Ray >= 2.52), and what is started here
-listens on the loopback interface only.
+Whoever reaches a Ray cluster can run any code on it. So token authentication is always on (Ray >= 2.52), and
+a cluster started here listens on the loopback interface only.
 """
 
 from __future__ import annotations
@@ -24,55 +24,55 @@ from typing import Any
 
 from hacrl.runtime.base import RuntimeFailure
 
-OLDEST = (2, 52)
-"""The first Ray with token authentication."""
-LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-"""Ray's own way of asking for the loopback interface: "0" means no cluster of several machines."""
-FOLDER = "hacrl-ray-"
-"""Begins the names of the folders of clusters started here; the process's id follows."""
+MIN_RAY = (2, 52)
+"""The first version with token authentication."""
+LOOPBACK_VARIABLE = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""With "0" Ray rules out a cluster of several machines, and so binds to the loopback interface."""
+FOLDER_PREFIX = "hacrl-ray-"
+"""Of the temporary folders of clusters started here; the process's id follows."""
 CHECK_SECONDS = 5.0
-"""How often the head is looked after while somebody waits for an answer."""
-HEAD_PATIENCE = 20.0
-"""Seconds after which a silent head is given up; after 60 Ray itself would end our process without a word."""
-_set_at_import: dict[str, str] = {}
-"""What Ray saw in the environment when it was imported here."""
+"""How often the head is checked while a call is pending."""
+HEAD_TIMEOUT = 20.0
+"""Seconds until an unreachable head counts as lost; after 60, Ray would silently end our process."""
+_environment_at_import: dict[str, str] = {}
+"""The variables Ray saw when it was imported here."""
 
 
 class Head:
-    """The one process of a cluster that all others need."""
+    """The head of a cluster, which everything else on it depends on."""
 
     def __init__(self, address: str) -> None:
         self.lost = False
-        """Nothing may be asked of Ray any more: it would wait for the head, and then end our process."""
+        """Ray must not be called any more: it would block on the head, and then end our process."""
         self._address = address
         self._seen = time.monotonic()
 
     def check(self) -> None:
-        """Raise `RuntimeFailure` if the head is gone."""
+        """Raise `RuntimeFailure` if the head has been unreachable for `HEAD_TIMEOUT`."""
         try:
-            _knock(self._address, CHECK_SECONDS, 0.0 if self.lost else HEAD_PATIENCE)
+            _connect(self._address, CHECK_SECONDS, 0.0 if self.lost else HEAD_TIMEOUT)
         except OSError as error:
             self.lost = True
             raise RuntimeFailure(
-                f"the Ray cluster at {self._address} is lost: its head does not answer any more ({error}). "
-                "What is saved can be gone on with when there is a cluster again, or without Ray"
+                f"the Ray cluster at {self._address} is lost: its head cannot be reached any more ({error}). "
+                "Resume the run from its last checkpoint on another cluster, or without Ray"
             ) from error
         self._seen = time.monotonic()
 
-    def check_now_and_then(self) -> None:
-        """As `check`, for whoever asks many times in a second."""
+    def check_if_due(self) -> None:
+        """Like `check`, but at most every `CHECK_SECONDS`: for tight polling loops."""
         if time.monotonic() > self._seen + CHECK_SECONDS:
             self.check()
 
 
 @contextmanager
 def open_cluster(address: str | None, cpus: int, seconds: float) -> Iterator[Any]:
-    """Connect to the cluster at `host:port`, or start one with so many CPUs; yields the ray module.
+    """Connect to the cluster at `host:port`, or start one with this many CPUs; yields the ray module.
 
-    Everything that was started here is ended, and its files are removed.
+    On exit, a cluster that was started here is shut down and its files are removed.
     """
     settings: dict[str, Any] = {
-        "namespace": f"hacrl-{secrets.token_hex(8)}",  # names of other runs are not ours
+        "namespace": f"hacrl-{secrets.token_hex(8)}",  # other runs on the cluster may use the same names
         "logging_level": logging.ERROR,
         "log_to_driver": False,
     }
@@ -86,15 +86,15 @@ def open_cluster(address: str | None, cpus: int, seconds: float) -> Iterator[Any
             "_temp_dir": str(folder),
         }
     else:
-        _refuse_silent_head(address, seconds)
+        _check_reachable(address, seconds)
         settings["address"] = address
     try:
         with _environment(loopback=address is None):
             ray = import_ray()
             if ray.is_initialized():
-                raise RuntimeFailure("this process uses Ray already: end that with ray.shutdown() first")
+                raise RuntimeFailure("this process is already using Ray: call ray.shutdown() first")
             if address is not None:
-                _refuse_silent_head(_as_ray_takes(address, ray.util.get_node_ip_address()), seconds)
+                _check_reachable(_address_ray_uses(address, ray.util.get_node_ip_address()), seconds)
             try:
                 ray.init(**settings)
             except (OSError, RuntimeError, ray.exceptions.RayError) as error:
@@ -119,21 +119,21 @@ def import_ray() -> Any:
     except ImportError as error:
         raise RuntimeFailure("runtime: ray needs the ray package: pip install 'hacrl[ray]'") from error
     found = importlib.metadata.version("ray")
-    if tuple(map(int, found.split(".")[:2])) < OLDEST:
+    if tuple(map(int, found.split(".")[:2])) < MIN_RAY:
         raise RuntimeFailure(f"ray {found} has no token authentication: install 2.52 or newer")
     return ray
 
 
 @contextmanager
 def _environment(*, loopback: bool) -> Iterator[None]:
-    """Ray reads these when it is imported and started; nobody else is to inherit the token."""
+    """Set what Ray reads when it is imported and started; no later process inherits the token."""
     ours = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
     if loopback:
-        ours[LOOPBACK] = "0"
-    _refuse_early_import(ours)
+        ours[LOOPBACK_VARIABLE] = "0"
+    _check_import_order(ours)
     if loopback:
         ours["RAY_AUTH_TOKEN"] = _own_token()
-        ours["RAY_worker_niceness"] = "0"  # Ray's 15 would let everything else go before the agents
+        ours["RAY_worker_niceness"] = "0"  # Ray's 15 would give everything else priority over the agents
     before = {name: os.environ.get(name) for name in ours}
     os.environ.update(ours)
     try:
@@ -148,62 +148,62 @@ def _environment(*, loopback: bool) -> Iterator[None]:
 
 @functools.cache
 def _own_token() -> str:
-    """One per process: Ray remembers the first it saw."""
+    """One per process: Ray keeps the first one it sees."""
     return secrets.token_hex(32)
 
 
-def _refuse_early_import(needed: Mapping[str, str]) -> None:
-    """Ray keeps the settings it was imported with: it would start open to everybody."""
+def _check_import_order(needed: Mapping[str, str]) -> None:
+    """Refuse a Ray that was imported without these variables: it would start without authentication."""
     if "ray" not in sys.modules:
-        _set_at_import.update(needed)
-    for name in ("RAY_AUTH_MODE", LOOPBACK):
+        _environment_at_import.update(needed)
+    for name in ("RAY_AUTH_MODE", LOOPBACK_VARIABLE):
         value = needed.get(name)
-        if value is not None and value not in (_set_at_import.get(name), os.environ.get(name)):
+        if value is not None and value not in (_environment_at_import.get(name), os.environ.get(name)):
             raise RuntimeFailure(
                 f"Ray was imported before hacrl could set it up: import it later, or set {name}={value} first"
             )
 
 
-def _refuse_silent_head(address: str, seconds: float) -> None:
-    """Ray itself waits long for a head that is not there."""
+def _check_reachable(address: str, seconds: float) -> None:
+    """Fail early: Ray itself would wait long for a head that is not there."""
     try:
-        _knock(address, seconds)
+        _connect(address, seconds)
     except OSError as error:
         raise RuntimeFailure(
-            f"the Ray cluster at {address}: nobody answers there ({error}). Start the head with "
+            f"the Ray cluster at {address} cannot be reached ({error}). Start the head with "
             "`ray start --head`, or check the address and the firewall"
         ) from error
 
 
-def _as_ray_takes(address: str, own_ip: str) -> str:
-    """Ray takes a loopback address for this machine's other one, and would wait there for ever."""
+def _address_ray_uses(address: str, own_ip: str) -> str:
+    """Ray replaces a loopback address by this machine's other one, and hangs if nothing listens there."""
     host, _, port = address.rpartition(":")
     return f"{own_ip}:{port}" if host in ("localhost", "127.0.0.1", "[::1]") else address
 
 
-def _knock(address: str, seconds: float, patience: float = 0.0) -> None:
-    """Connect to `host:port`, if need be again and again while there is patience."""
+def _connect(address: str, seconds: float, retry_seconds: float = 0.0) -> None:
+    """Try a connection to `host:port`, each time for so many seconds; raise OSError if none succeeds."""
     host, _, port = address.rpartition(":")
     if not (host and port.isdecimal()):
         raise RuntimeFailure(f"the Ray cluster at {address}: expected host:port, such as 10.0.0.1:6379")
-    ends = time.monotonic() + patience
+    deadline = time.monotonic() + retry_seconds
     while True:
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
             return
         except OSError:
-            if time.monotonic() >= ends:
+            if time.monotonic() >= deadline:
                 raise
-        time.sleep(min(1.0, patience))
+        time.sleep(min(1.0, retry_seconds))
 
 
 def _make_folder() -> Path:
-    """A folder for the cluster's sockets and logs; those of killed processes are removed."""
+    """A folder for the cluster's sockets and logs. Also removes those that killed processes left behind."""
     parent = Path(tempfile.gettempdir())
-    for old in parent.glob(f"{FOLDER}*"):
-        if (match := re.match(rf"{FOLDER}(\d+)-", old.name)) and not _is_alive(int(match[1])):
+    for old in parent.glob(f"{FOLDER_PREFIX}*"):
+        if (match := re.match(rf"{FOLDER_PREFIX}(\d+)-", old.name)) and not _is_alive(int(match[1])):
             shutil.rmtree(old, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
+    return Path(tempfile.mkdtemp(prefix=f"{FOLDER_PREFIX}{os.getpid()}-"))
 
 
 def _is_alive(pid: int) -> bool:

@@ -1,4 +1,4 @@
-"""Room on a cluster: a placement group, of which all parts are there or none."""
+"""Placement of an agent's actors on a cluster: a Ray placement group, reserved as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -6,43 +6,29 @@ import math
 import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
+from hacrl.recipe.settings import ResourcesSettings
 from hacrl.runtime.cluster import CHECK_SECONDS
 
 Bundle = dict[str, float]
-"""CPUs and GPUs that are on one machine, as Ray wants them."""
-
-
-@dataclass(frozen=True)
-class Resources:
-    """What an agent gets: so many processes, called ranks, each with its CPUs and GPUs."""
-
-    cpus: float = 1.0
-    gpus: float = 0.0
-    ranks: int = 1
-    nodes: int = 1
-    """Machines the ranks are spread over evenly."""
-
-    @property
-    def bundles(self) -> list[Bundle]:
-        """One per machine: what the ranks on it need together."""
-        ranks = self.ranks // self.nodes
-        return [_bundle(self.cpus * ranks, self.gpus * ranks)] * self.nodes
+"""CPUs and GPUs on one machine, in Ray's format."""
 
 
 class NoRoom(Exception):
-    """The cluster has no place for an agent; the message says what it needs and what there is."""
+    """The cluster has no room for an agent; the message says what it needs and what there is."""
 
 
-class Place:
-    """Where the ranks of an agent are, or those of all agents that share devices."""
+class Placement:
+    """Room for the ranks of one agent, or of all agents that share devices."""
 
     def __init__(
         self, ray: Any, name: str, bundles: Sequence[Bundle], *, spread: bool, sharers: int = 1
     ) -> None:
-        """Ask for the bundles, each on a machine of its own (`spread`) or all on one."""
+        """Request the bundles, each on a machine of its own (`spread`) or all on one.
+
+        `sharers` agents each get an equal fraction of every GPU.
+        """
         self._ray = ray
         self._bundles = bundles
         self._spread = spread
@@ -51,15 +37,15 @@ class Place:
         self._group = ray.util.placement_group(list(bundles), strategy=strategy, name=name)
 
     def wait(self, seconds: float, check: Callable[[], None]) -> None:
-        """Until there is room, or raise `NoRoom`; `check` is asked now and then and may raise."""
-        ends = time.monotonic() + seconds
+        """Block until there is room, or raise `NoRoom`. `check` is called every few seconds and may raise."""
+        deadline = time.monotonic() + seconds
         while not self._group.wait(min(CHECK_SECONDS, seconds)):
             check()
-            if time.monotonic() >= ends:
+            if time.monotonic() >= deadline:
                 raise NoRoom(f"found no room within {seconds:g} s: {self._shortage()}")
 
-    def seat(self, rank: int, resources: Resources) -> dict[str, Any]:
-        """Options for the process of a rank. No two ranks of an agent get the same GPU."""
+    def actor_options(self, rank: int, resources: ResourcesSettings) -> dict[str, Any]:
+        """Ray's options for the actor of a rank. No two ranks of an agent get the same GPU."""
         bundle = rank * len(self._bundles) // resources.ranks
         return {
             "num_cpus": resources.cpus,
@@ -70,7 +56,7 @@ class Place:
         }
 
     def free(self) -> None:
-        """Give it back, with all that runs there."""
+        """Release the resources; Ray kills whatever still runs on them."""
         with suppress(Exception):
             self._ray.util.remove_placement_group(self._group)
 
@@ -83,12 +69,18 @@ class Place:
         return (
             f"it needs {needed} (agents.N.resources). The cluster has {_machines(len(machines))}, with "
             f"{'; '.join(_amounts(machine) for machine in machines)}. "
-            f"Free, on all together: {_amounts(self._ray.available_resources())}"
+            f"Free in total: {_amounts(self._ray.available_resources())}"
         )
 
 
-def shared_bundles(agents: Collection[Resources]) -> list[Bundle]:
-    """Of agents that share devices: one per rank, with CPUs for that rank of each agent and a GPU for all."""
+def bundles(agent: ResourcesSettings) -> list[Bundle]:
+    """One bundle per machine: what the agent's ranks on it need together."""
+    ranks = agent.ranks // agent.nodes
+    return [_bundle(agent.cpus * ranks, agent.gpus * ranks)] * agent.nodes
+
+
+def shared_bundles(agents: Collection[ResourcesSettings]) -> list[Bundle]:
+    """For agents that share devices: one bundle per rank, with CPUs for that rank of each, a GPU for all."""
     cpus, gpus = sum(agent.cpus for agent in agents), max(agent.gpus for agent in agents)
     return [_bundle(cpus, gpus)] * max(agent.ranks for agent in agents)
 

@@ -1,68 +1,50 @@
-"""An agent in a process of its own as the training loop sees it, and how it comes back when that is lost."""
+"""An agent in other processes, as the training loop sees it: restarted and restored when they are lost."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, TypeVar
 
-from torch import Tensor
-
-from hacrl.agents.backends.interfaces import Row
 from hacrl.agents.blueprint import Blueprint
-from hacrl.agents.errors import AgentError, EngineFailed
+from hacrl.agents.errors import AgentError
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm.batch import Objective
-from hacrl.recipe.settings import SamplingSettings
+from hacrl.recipe.settings import ResourcesSettings, RuntimeSettings
 from hacrl.runs.files import StorageError
-from hacrl.runtime.actor_group import ActorGroup
-from hacrl.runtime.agent_process import Facts
-from hacrl.runtime.base import AgentLost, Traffic
-from hacrl.runtime.cluster import CHECK_SECONDS, Head
+from hacrl.runtime.actors import ActorGroup, ProcessLost, Rendezvous
+from hacrl.runtime.base import AgentLost, AgentProxy, Traffic
+from hacrl.runtime.cluster import Head
 from hacrl.runtime.device_sharing import DeviceSharing
-from hacrl.runtime.placement import NoRoom, Place, Resources
-from hacrl.runtime.rendezvous import Rendezvous
-from hacrl.types import Encoder, MiniBatch, Prompt, Rollout
+from hacrl.runtime.placement import NoRoom, Placement
+from hacrl.types import MiniBatch
 
-OnFailure = Literal["retry", "degrade", "stop"]
+T = TypeVar("T")
+
 ATTEMPTS = 4
-"""Times one thing is asked of an agent before it is given up: what kills it may be the question itself."""
-TOGETHER_SECONDS = 10.0
-"""How much longer than the first rank that failed the others may take: they may wait for it for ever."""
-
-
-@dataclass(frozen=True)
-class FailurePolicy:
-    """How long an agent may take, and what happens when it is lost."""
-
-    on_failure: OnFailure = "retry"
-    start_seconds: float = 300.0
-    deadline_seconds: float = 3600.0
+"""How often a call is retried before the agent counts as lost: the call itself may crash the agent."""
+SPLIT_OVER_RANKS = frozenset({"sample", "score"})
+"""Methods for which every rank returns its share; otherwise all ranks return the same."""
 
 
 @dataclass(frozen=True)
 class SharedDevices:
-    """The one place of all agents, in which they work in turns."""
+    """The one placement of all agents, and which of them is on the devices."""
 
-    place: Place
-    turns: DeviceSharing
-
-
-class _Gone(Exception):
-    """A process ended or did not answer in time."""
+    placement: Placement
+    sharing: DeviceSharing
 
 
-class RemoteAgent:
-    """`hacrl.agents.agent.Agent` in another process, or in several: its ranks. All are asked the same.
+class RemoteAgent(AgentProxy):
+    """An agent in a process of its own, or in several: its ranks. All get the same calls.
 
-    A lost process is replaced by a new one with the agent's last state on disk, in which the updates since
-    then are made again. Agents do the same in every process, so that nothing shows it was replaced.
+    If one is lost, a new process loads the restore point and replays the updates since then. Agents compute
+    the same in every process, so the results do not show the restart.
     """
 
     def __init__(
@@ -70,8 +52,8 @@ class RemoteAgent:
         ray: Any,
         head: Head,
         blueprint: Blueprint,
-        resources: Resources,
-        conduct: FailurePolicy,
+        resources: ResourcesSettings,
+        settings: RuntimeSettings,
         notify: Callable[[str], None],
         shared: SharedDevices | None = None,
     ) -> None:
@@ -80,95 +62,58 @@ class RemoteAgent:
         self._head = head
         self._blueprint = blueprint
         self._resources = resources
-        self._conduct = conduct
+        self._settings = settings
         self._notify = notify
         self._shared = shared
         self._node = ray.get_runtime_context().get_node_id()
-        self._crew: ActorGroup | None = None
-        self._facts: Facts | None = None
+        self._actors: ActorGroup | None = None
         self._starts = 0
-        self._given_up: str | None = None
-        self._missed: _Gone | None = None
-        """Why it was lost when another agent came: it is told when it is asked for something itself."""
-        self._snapshot: Callable[[], Path] | None = None
-        self._since: list[tuple[Any, ...]] = []
-        """Arguments of the updates since the snapshot."""
+        self._closed: str | None = None
+        """Why the agent is not restarted any more."""
+        self._lost_offloading: ProcessLost | None = None
+        """Raised at its next onload, rather than in the agent that took the devices over."""
+        self._restore_point: Callable[[], Path] | None = None
+        self._updates: list[tuple[Any, ...]] = []
+        """Arguments of the updates since the restore point."""
         self._moved: Counter[str] = Counter()
-        self._turn = Lock()
-        """Several learners may want to be scored by one agent."""
-
-    @property
-    def encoder(self) -> Encoder:
-        """A copy of the agent's own."""
-        return self._known.encoder
-
-    @property
-    def parameters(self) -> int:
-        """How many weights the model has."""
-        return self._known.parameters
-
-    @property
-    def context_length(self) -> int | None:
-        """Most tokens of a prompt and its response together."""
-        return self._known.context_length
-
-    @property
-    def _known(self) -> Facts:
-        assert self._facts is not None, "start() comes first"
-        return self._facts
+        self._lock = Lock()
+        """Several learners may call the same agent, to be scored by it."""
 
     def start(self) -> None:
-        """Make the process and load the model there."""
-        self._persistently("load", self._ensure)
+        """Start the processes and load the model there."""
+        self._retry("load", self._ensure_running)
 
-    def sample(
-        self, prompts: Sequence[Prompt], samples: int, sampling: SamplingSettings, seed: int
-    ) -> list[Rollout]:
-        """As `Policy.sample`."""
-        rollouts: list[Rollout] = self._joined("sample", (prompts, samples, sampling, seed))
-        return rollouts
-
-    def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
-        """As `Policy.score`."""
-        scores: list[tuple[float, ...]] = self._joined("score", (rows,))
-        return scores
+    def call_policy(self, method: str, arguments: tuple[Any, ...]) -> Any:
+        """Call the policy on every rank."""
+        results = self._retry(method, lambda: self._request("call", method, arguments))
+        if method in SPLIT_OVER_RANKS:
+            return [item for share in results for item in share]
+        return results[0]
 
     def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
-        """As `Policy.judge`; without a critic there is nothing to ask."""
-        if self._blueprint.critic is None:
-            return tuple(mini_batches)
-        judged: tuple[MiniBatch, ...] = self._call("judge", (mini_batches,))
-        return judged
+        """Without a critic, saves sending the rows there and back."""
+        return tuple(mini_batches) if self._blueprint.critic is None else super().judge(mini_batches)
 
     def update(
         self, mini_batches: Sequence[MiniBatch], objective: Objective, done: int = 0
     ) -> list[UpdateReport]:
-        """As `Policy.update`."""
+        """Also remembers the update, to replay it after a restart."""
         arguments = (mini_batches, objective, done)
         try:
-            reports: list[UpdateReport] = self._call("update", arguments)
+            reports = super().update(*arguments)
         except AgentError:
             self._remember(arguments)  # it may have changed something before it failed
             raise
         self._remember(arguments)
         return reports
 
-    def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
-        """As `Policy.gradient`."""
-        gradient: Tensor = self._call("gradient", (mini_batch, objective, update))
-        return gradient
-
-    def fingerprint(self) -> str:
-        """As `Policy.fingerprint`."""
-        return str(self._call("fingerprint", ()))
-
     def save(self, directory: str | Path) -> None:
-        """As `Policy.save`; the directory has to be one that the agent's machine shares with ours."""
-        self._call("save", (str(Path(directory).absolute()),))
+        """The agent's machine has to share the directory with this one."""
+        super().save(str(Path(directory).absolute()))
 
     def write_state(self, folder: str | Path) -> None:
-        """As `Policy.write_state`; all machines of the agent have to share the folder with ours."""
-        self._call("write_state", (str(Path(folder).absolute()),))
+        """All machines of the agent have to share the folder with this one."""
+        super().write_state(str(Path(folder).absolute()))
         if not Path(folder).is_dir():
             raise StorageError(
                 f"agent {self.name!r} wrote its state to {folder}, but on this machine it is not there: "
@@ -176,184 +121,152 @@ class RemoteAgent:
             )
 
     def read_state(self, folder: str | Path) -> None:
-        """As `Policy.read_state`. It is also what the agent comes back with."""
-        self._call("read_state", (str(Path(folder).absolute()),))
+        """Also makes the folder the restore point."""
+        super().read_state(str(Path(folder).absolute()))
         self.set_restore_point(lambda: Path(folder))
 
     def set_restore_point(self, folder: Callable[[], Path]) -> None:
-        """From now on a new process begins with the state in this folder, which is as the agent is now.
+        """From now on, restart from the state in this folder, which holds the agent as it is now.
 
-        It is asked for when it is needed: it may have to be waited for.
+        `folder` is called only on a restart, and may block until the checkpoint is complete.
         """
-        if self._conduct.on_failure == "retry":
-            self._snapshot = folder
-            self._since.clear()
+        if self._settings.on_failure == "retry":
+            self._restore_point = folder
+            self._updates.clear()
 
-    def come(self) -> None:
-        """Be on the devices that it shares; processes that are started now are there anyway."""
-        missed, self._missed = self._missed, None
-        if missed is not None:
-            raise missed
-        if self._crew is not None:
-            self._ask("come")
+    def onload(self) -> None:
+        """Move to the shared devices; processes that are about to start are loaded there anyway."""
+        lost, self._lost_offloading = self._lost_offloading, None
+        if lost is not None:
+            raise lost
+        if self._actors is not None:
+            self._request("onload")
 
-    def leave(self) -> None:
-        """Let another agent on the devices; processes that cannot leave are killed, and missed later."""
-        if self._crew is not None:
+    def offload(self) -> None:
+        """Free the shared devices, by killing the processes if they do not offload in time."""
+        if self._actors is not None:
             try:
-                self._ask("leave")
-            except _Gone as error:
-                self._missed = error
+                self._request("offload")
+            except ProcessLost as error:
+                self._lost_offloading = error
                 self._end()
 
     def traffic(self) -> Traffic:
-        """What was moved since the last call."""
+        """Bytes moved since the last call."""
         moved, self._moved = self._moved, Counter()
         return Traffic(rollouts=moved["sample"], rows=moved["update"])
 
-    def give_up(self, reason: str) -> None:
-        """End the process and start none again: whoever waits for an answer learns that there is none."""
-        self._given_up = reason
+    def close(self, reason: str) -> None:
+        """Kill the processes for good: pending and later calls raise `AgentLost` with this reason."""
+        self._closed = reason
         self._end()
 
     def _remember(self, update: tuple[Any, ...]) -> None:
-        if self._conduct.on_failure == "retry":
-            self._since.append(update)
+        if self._settings.on_failure == "retry":
+            self._updates.append(update)
 
-    def _call(self, method: str, arguments: tuple[Any, ...]) -> Any:
-        """What all ranks say alike."""
-        return self._persistently(method, lambda: self._ask("call", method, arguments)[0])
-
-    def _joined(self, method: str, arguments: tuple[Any, ...]) -> list[Any]:
-        """What the ranks found for their shares, in order."""
-        shares = self._persistently(method, lambda: self._ask("call", method, arguments))
-        return [item for share in shares for item in share]
-
-    def _persistently(self, doing: str, question: Callable[[], Any]) -> Any:
-        """The answer, from a new process if need be; `AgentLost` when the agent is given up."""
-        attempts = ATTEMPTS if self._conduct.on_failure == "retry" else 1
-        with self._turn:
+    def _retry(self, doing: str, call: Callable[[], T]) -> T:
+        """The result of a call, from restarted processes if need be; `AgentLost` after the last attempt."""
+        attempts = ATTEMPTS if self._settings.on_failure == "retry" else 1
+        with self._lock:
             for attempt in range(1, attempts + 1):
                 try:
                     if self._shared is not None:
-                        self._shared.turns.take(self)
-                    self._ensure()
-                    return question()
-                except _Gone as error:
+                        self._shared.sharing.acquire(self)
+                    self._ensure_running()
+                    return call()
+                except ProcessLost as error:
                     reason = f"{error} (in {doing}, attempt {attempt} of {attempts})"
                     self._end()
-                self._refuse_if_given_up()
+                self._raise_if_closed()
                 if attempt < attempts:
-                    self._notify(
-                        f"agent {self.name!r}: {reason}; it is started again and goes on where it was."
-                    )
-            self.give_up(reason)
+                    self._notify(f"agent {self.name!r}: {reason}; restarting it where it left off.")
+            self.close(reason)
         raise AgentLost(self.name, reason)
 
-    def _ensure(self) -> None:
-        """Living processes with the agent as it is now."""
-        self._refuse_if_given_up()
-        if self._crew is not None:
+    def _ensure_running(self) -> None:
+        """Start and restore the agent unless it is running."""
+        self._raise_if_closed()
+        if self._actors is not None:
             return
-        self._check_use()
-        try:
-            name, seconds = f"{self.name}-{self._starts}", self._conduct.start_seconds
-            place = self._shared.place if self._shared else None
-            self._crew = crew = ActorGroup(self._ray, name, self._resources, seconds, self._check_use, place)
-        except NoRoom as error:
-            self.give_up(str(error))
-            raise AgentLost(self.name, str(error)) from error
-        self._starts += 1
-        facts = self._ask("load", self._blueprint, self._threads, self._meeting())
-        self._facts = facts[0]
-        crew.keep_pids(facts, self._node)
+        self._actors = actors = self._start_actors()
+        infos = self._request("load", self._blueprint, self._threads, self._open_rendezvous())
+        actors.keep_pids(infos, self._node)
+        self.encoder = infos[0].encoder
+        self.parameters = infos[0].parameters
+        self.context_length = infos[0].context_length
         try:
             self._restore()
         except StorageError:
-            self._end()  # nobody is to take the beginning for the agent as it is now
+            self._end()  # or the next call would find an agent that has learned nothing yet
             raise
 
+    def _start_actors(self) -> ActorGroup:
+        self._check_still_needed()
+        name = f"{self.name}-{self._starts}"
+        placement = self._shared.placement if self._shared else None
+        try:
+            actors = ActorGroup(
+                self._ray,
+                self._head,
+                name,
+                self._resources,
+                self._settings,
+                self._check_still_needed,
+                self._count,
+                placement,
+            )
+        except NoRoom as error:
+            self.close(str(error))
+            raise AgentLost(self.name, str(error)) from error
+        self._starts += 1
+        return actors
+
     def _restore(self) -> None:
-        """Make a new agent what it was: its last state, and the updates since then again."""
-        if self._snapshot is not None:
-            self._ask("call", "read_state", (str(self._snapshot().absolute()),))
-        for arguments in self._since:
+        """Bring a new agent to the current state: load the restore point, replay the updates since."""
+        if self._restore_point is not None:
+            self._request("call", "read_state", (str(self._restore_point().absolute()),))
+        for arguments in self._updates:
             with suppress(AgentError):  # it failed the first time too
-                self._ask("call", "update", arguments)
+                self._request("call", "update", arguments)
 
-    def _refuse_if_given_up(self) -> None:
-        if self._given_up is not None:
-            raise AgentLost(self.name, self._given_up)
-
-    def _check_use(self) -> None:
-        """Raise if there is nobody left to start the processes for, or no cluster to start them on."""
-        self._refuse_if_given_up()
-        self._head.check()
-
-    def _meeting(self) -> Rendezvous | None:
-        """Where the ranks find each other; one alone needs nobody."""
+    def _open_rendezvous(self) -> Rendezvous | None:
+        """Where the ranks find each other; None for a single rank."""
         if self._resources.ranks == 1:
             return None
-        host, port = self._ask("open_rendezvous", self._resources.nodes > 1)[0]
-        return Rendezvous(host, port, self._conduct.start_seconds, self._conduct.deadline_seconds)
+        host, port = self._request("open_rendezvous", self._resources.nodes > 1)[0]
+        return Rendezvous(host, port, self._settings.start_seconds, self._settings.deadline_seconds)
 
     @property
     def _threads(self) -> int:
-        """As many as the agent would have here, or one per CPU it has."""
+        """One per CPU it has, unless the user sets the number here."""
         return int(os.environ.get("OMP_NUM_THREADS") or max(1.0, self._resources.cpus))
 
-    def _ask(self, method: str, *arguments: Any) -> list[Any]:
-        """The answers of all ranks; `_Gone` when there is one missing in time."""
-        ray, conduct, crew = self._ray, self._conduct, self._crew
-        if crew is None:
-            raise _Gone("its processes were ended")
-        seconds = conduct.start_seconds if method in ("open_rendezvous", "load") else conduct.deadline_seconds
-        answers: list[Any] = []
+    def _request(self, method: str, *arguments: Any) -> list[Any]:
+        """The results of all ranks; `ProcessLost` if they were ended or one is late or dead."""
+        actors = self._actors
+        if actors is None:
+            raise ProcessLost("its processes were ended")
         try:
-            sent = [ray.put(argument) for argument in arguments]
-            answers = crew.ask(method, sent)
-            values = self._get(answers, seconds)
-        except ray.exceptions.RayTaskError as error:
-            raise self._meaning(error.cause, answers) from None
-        except ray.exceptions.GetTimeoutError as error:
-            raise _Gone(f"no answer within {seconds:g} s") from error
-        except (ray.exceptions.RayError, OSError) as error:
-            raise _Gone(f"its process is gone ({type(error).__name__})") from error
-        if method == "call":
-            self._count(arguments[0], {"sample": answers, "update": sent[1:]})
-        return values
+            return actors.call(method, *arguments)
+        finally:
+            if actors.ended and self._actors is actors:
+                self._actors = None
 
-    def _get(self, answers: list[Any], seconds: float) -> list[Any]:
-        """As `ray.get`, but whoever waits also learns that the head is gone, or one of the ranks."""
-        ends = time.monotonic() + seconds
-        late = answers
-        while late and (left := ends - time.monotonic()) > CHECK_SECONDS:
-            ready, late = self._ray.wait(late, timeout=CHECK_SECONDS)
-            if not ready:
-                self._head.check()
-            self._ray.get(ready)  # raises what it failed with: the others may wait for it
-        return list(self._ray.get(answers, timeout=max(0.0, left)))
+    def _count(self, method: str, size: int) -> None:
+        self._moved[method] += size
 
-    def _meaning(self, cause: Exception, answers: list[Any]) -> Exception:
-        """Of a failure: what the agent itself says, or that its ranks have lost each other."""
-        if isinstance(cause, EngineFailed):
-            return _Gone(str(cause))  # a new process has a new engine
-        if len(answers) == 1:
-            return cause
-        if self._ray.wait(answers, num_returns=len(answers), timeout=TOGETHER_SECONDS)[1]:
-            self._end()  # the others wait for the one that failed
-        if isinstance(cause, AgentError | StorageError):
-            return cause
-        return _Gone(f"one of its {len(answers)} ranks failed ({type(cause).__name__}: {cause})")
+    def _raise_if_closed(self) -> None:
+        if self._closed is not None:
+            raise AgentLost(self.name, self._closed)
 
-    def _count(self, asked: str, objects: Mapping[str, list[Any]]) -> None:
-        """Add the size of what matters of a call: the responses drawn, the rows to learn from."""
-        if asked in objects:
-            found = self._ray.experimental.get_object_locations(objects[asked])
-            self._moved[asked] += sum(location["object_size"] for location in found.values())
+    def _check_still_needed(self) -> None:
+        """Raise if the agent was closed or the cluster is lost."""
+        self._raise_if_closed()
+        self._head.check()
 
     def _end(self) -> None:
         """Kill the processes, if there are any."""
-        crew, self._crew = self._crew, None
-        if crew is not None:
-            crew.end(self._head.lost)
+        actors, self._actors = self._actors, None
+        if actors is not None:
+            actors.end()

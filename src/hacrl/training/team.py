@@ -190,17 +190,13 @@ def build_team(
 
 
 def make_runtime(recipe: Recipe) -> Runtime:
-    """Where the recipe wants its agents to live. Ray is imported only if it is asked for."""
-    section = recipe.runtime
-    if section.name == "local":
-        return LocalRuntime(share_devices=section.share_devices)
-    from hacrl.runtime.placement import Resources
-    from hacrl.runtime.ray import RayRuntime
-    from hacrl.runtime.remote_agent import FailurePolicy
+    """The runtime that the recipe names. Ray is imported only if it is needed."""
+    settings = recipe.runtime
+    if settings.name == "local":
+        return LocalRuntime(share_devices=settings.share_devices)
+    from hacrl.runtime.ray_runtime import RayRuntime
 
-    resources = {agent.name: Resources(**agent.resources.model_dump()) for agent in recipe.agents}
-    conduct = FailurePolicy(**section.model_dump(exclude={"name", "share_devices", "address"}))
-    return RayRuntime(resources, conduct, section.address, share_devices=section.share_devices)
+    return RayRuntime(settings, {agent.name: agent.resources for agent in recipe.agents})
 
 
 def load_task(section: TaskSettings) -> Task:

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from hacrl.runtime import RuntimeFailure, cluster
-from hacrl.runtime.cluster import FOLDER, _environment, _make_folder, open_cluster
+from hacrl.runtime.cluster import FOLDER_PREFIX, _environment, _make_folder, open_cluster
 
 
-def test_a_head_that_is_not_there_is_told_at_once():
+def test_an_unreachable_head_is_reported_at_once():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
     with (
-        pytest.raises(RuntimeFailure, match=f"the Ray cluster at {address}: nobody answers"),
+        pytest.raises(RuntimeFailure, match=f"the Ray cluster at {address} cannot be reached"),
         open_cluster(address, 1, 5.0),
     ):
         pytest.fail("connected")
@@ -29,21 +29,21 @@ def test_an_address_without_a_port_is_refused():
         pytest.fail("connected")
 
 
-def test_a_loopback_address_is_tried_as_ray_takes_it():
-    """Ray would wait for ever at the other one if the head listens on the loopback interface only."""
-    assert cluster._as_ray_takes("127.0.0.1:6379", "10.0.0.7") == "10.0.0.7:6379"
-    assert cluster._as_ray_takes("[::1]:6379", "10.0.0.7") == "10.0.0.7:6379"
-    assert cluster._as_ray_takes("head:6379", "10.0.0.7") == "head:6379"
+def test_a_loopback_address_is_tried_as_ray_replaces_it():
+    """Ray would hang at the other one if the head listens on the loopback interface only."""
+    assert cluster._address_ray_uses("127.0.0.1:6379", "10.0.0.7") == "10.0.0.7:6379"
+    assert cluster._address_ray_uses("[::1]:6379", "10.0.0.7") == "10.0.0.7:6379"
+    assert cluster._address_ray_uses("head:6379", "10.0.0.7") == "head:6379"
 
 
-def test_a_head_is_lost_when_it_does_not_answer_for_a_while(monkeypatch):
-    monkeypatch.setattr(cluster, "HEAD_PATIENCE", 0.0)
+def test_a_head_is_lost_when_it_is_unreachable_for_a_while(monkeypatch):
+    monkeypatch.setattr(cluster, "HEAD_TIMEOUT", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         head = cluster.Head(address)
         head.check()
         assert not head.lost
-    head.check_now_and_then()  # it was there a moment ago
+    head.check_if_due()  # checked a moment ago
     with pytest.raises(RuntimeFailure, match=f"the Ray cluster at {address} is lost"):
         head.check()
     assert head.lost
@@ -64,7 +64,7 @@ def test_folders_of_dead_processes_are_removed_and_those_of_the_living_stay(tmp_
     ended = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
     )
-    dead, living = (tmp_path / f"{FOLDER}{int(pid)}-x" for pid in (ended.stdout, os.getppid()))
+    dead, living = (tmp_path / f"{FOLDER_PREFIX}{int(pid)}-x" for pid in (ended.stdout, os.getppid()))
     other = tmp_path / "something-else"
     for folder in (dead, living, other):
         folder.mkdir()

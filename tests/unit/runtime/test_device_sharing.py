@@ -1,4 +1,4 @@
-"""Agents that share a device. fp64 plays the place where they wait: no bit is lost there, but work shows."""
+"""Agents that share a device. fp64 stands in for CPU memory: offloading loses no bit, working there shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from hacrl.agents.policy import Policy
 from hacrl.algorithm.critic import CriticParams
 from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
-from hacrl.runtime import device_sharing as turns
+from hacrl.runtime import device_sharing
 from hacrl.runtime.device_sharing import DeviceSharing, SharedDeviceAgent
 from helpers_agents import gspo, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
 from helpers_states import saved_tensors
@@ -19,7 +19,7 @@ BATCHES = (training_rows(random_rows(2, 2)), training_rows(random_rows(2, 1), ow
 
 
 class Plan:
-    """As a blueprint: makes an agent with all it can have."""
+    """A blueprint of an agent with everything that has to move: optimiser, frozen copy, critic."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -31,7 +31,7 @@ class Plan:
 
 
 def lives(agents: list[Any]) -> list[Any]:
-    """Two agents in turns, phase by phase."""
+    """Two agents that alternate, phase by phase."""
     seen: list[Any] = []
     for done in range(2):
         seen += [
@@ -42,22 +42,22 @@ def lives(agents: list[Any]) -> list[Any]:
     return seen
 
 
-def test_agents_that_wait_elsewhere_do_the_same_bit_by_bit(monkeypatch, tmp_path):
+def test_offloading_changes_no_bit(monkeypatch, tmp_path):
     plans: list[Any] = [Plan(seed) for seed in range(2)]
     plain = [plan.load() for plan in plans]
     expected = lives(plain)
 
-    monkeypatch.setattr(turns, "WAITING", torch.float64)
+    monkeypatch.setattr(device_sharing, "OFFLOAD_DEVICE", torch.float64)
     monkeypatch.setattr(Policy, "device", torch.float32)
-    shared = DeviceSharing()
-    agents = [SharedDeviceAgent(plan, shared) for plan in plans]
+    sharing = DeviceSharing()
+    agents = [SharedDeviceAgent(plan, sharing) for plan in plans]
     assert lives(agents) == expected
     for agent, policy in zip(agents, plain, strict=True):
-        shared.take(agent)
+        sharing.acquire(agent._loaded)
         assert agent.fingerprint() == policy.fingerprint()
         policy.write_state(tmp_path / "alone")
-        agent.write_state(tmp_path / "in turn")
-        expected, found = saved_tensors(tmp_path / "alone"), saved_tensors(tmp_path / "in turn")
+        agent.write_state(tmp_path / "shared")
+        expected, found = saved_tensors(tmp_path / "alone"), saved_tensors(tmp_path / "shared")
         assert found.keys() == expected.keys()
         assert all(torch.equal(tensor, expected[key]) for key, tensor in found.items())
 

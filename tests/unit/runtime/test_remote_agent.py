@@ -1,4 +1,4 @@
-"""How an agent in another process comes back: with a Ray that only plays processes, so that all is fast."""
+"""Restarting an agent in another process, on a fake Ray without processes: it is fast."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ import pytest
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.errors import EngineFailed, NonFiniteLoss
 from hacrl.algorithm import GspoObjective
-from hacrl.recipe.settings import AgentSettings
+from hacrl.recipe.settings import AgentSettings, ResourcesSettings, RuntimeSettings
 from hacrl.runs import checkpoints as checkpoint
 from hacrl.runs.files import StorageError
 from hacrl.runtime import AgentLost, Traffic
-from hacrl.runtime.agent_process import Facts
+from hacrl.runtime.actors import AgentInfo, Rendezvous
 from hacrl.runtime.device_sharing import DeviceSharing
-from hacrl.runtime.placement import Place, Resources, shared_bundles
-from hacrl.runtime.remote_agent import ATTEMPTS, FailurePolicy, RemoteAgent, SharedDevices
-from hacrl.runtime.rendezvous import Rendezvous
+from hacrl.runtime.placement import Placement, shared_bundles
+from hacrl.runtime.remote_agent import ATTEMPTS, RemoteAgent, SharedDevices
 
 
 class RayError(Exception): ...
@@ -44,11 +43,11 @@ class Process:
         self.rank = rank
         self.weight = 0
 
-    def open_rendezvous(self, elsewhere: bool) -> tuple[str, int]:
+    def open_rendezvous(self, several_nodes: bool) -> tuple[str, int]:
         return "here", 7
 
-    def load(self, blueprint: Blueprint, threads: int, meeting: Rendezvous | None) -> Facts:
-        return Facts(None, 1, None, pid=0, node="elsewhere")  # type: ignore[arg-type]
+    def load(self, blueprint: Blueprint, threads: int, rendezvous: Rendezvous | None) -> AgentInfo:
+        return AgentInfo(None, 1, None, pid=0, node="elsewhere")  # type: ignore[arg-type]
 
     def call(self, method: str, arguments: tuple[Any, ...]) -> Any:
         if method == "score":
@@ -62,33 +61,35 @@ class Process:
             self.weight = 10 * self.weight + arguments[2]
             if arguments[2] == 9:
                 raise NonFiniteLoss("odd")
-        return self.weight
+        return str(self.weight) if method == "fingerprint" else self.weight
 
-    def come(self) -> None: ...
+    def onload(self) -> None: ...
 
-    def leave(self) -> None: ...
+    def offload(self) -> None: ...
 
 
 class FakeRay:
-    """Calls the process at once. `fails` is asked before each call and may raise."""
+    """Calls the process directly. `fails` gets the name of each call first and may raise."""
 
     exceptions = SimpleNamespace(
         RayError=RayError, RayTaskError=RayTaskError, GetTimeoutError=GetTimeoutError
     )
 
-    def __init__(self, fails: Callable[[str], None] = lambda asked: None) -> None:
+    def __init__(self, fails: Callable[[str], None] = lambda method: None) -> None:
         self.fails = fails
         self.room = True
         self.names: list[str] = []
         self.bundles: list[list[dict[str, float]]] = []
         self.removed = 0
         self.present: set[Process] = set()
-        """Those on their devices."""
+        """Those on the devices."""
         self.most_present = 0
         self.util = SimpleNamespace(
             placement_group=self._reserve,
             remove_placement_group=self._remove,
-            scheduling_strategies=SimpleNamespace(PlacementGroupSchedulingStrategy=lambda *place: place),
+            scheduling_strategies=SimpleNamespace(
+                PlacementGroupSchedulingStrategy=lambda *arguments: arguments
+            ),
         )
         self.experimental = SimpleNamespace(
             get_object_locations=lambda refs: {ref: {"object_size": len(repr(ref))} for ref in refs}
@@ -111,18 +112,18 @@ class FakeRay:
     def _actor(self, process: Process) -> Any:
         def method(name: str) -> Any:
             return SimpleNamespace(
-                remote=lambda *arguments: cache(lambda: self._answer(process, name, arguments))
+                remote=lambda *arguments: cache(lambda: self._reply(process, name, arguments))
             )
 
-        asked = ("open_rendezvous", "load", "call", "come", "leave")
-        return SimpleNamespace(process=process, **{name: method(name) for name in asked})
+        methods = ("open_rendezvous", "load", "call", "onload", "offload")
+        return SimpleNamespace(process=process, **{name: method(name) for name in methods})
 
-    def _answer(self, process: Process, name: str, arguments: tuple[Any, ...]) -> Any:
+    def _reply(self, process: Process, name: str, arguments: tuple[Any, ...]) -> Any:
         self.fails(arguments[0] if name == "call" else name)
-        if name in ("load", "come"):
+        if name in ("load", "onload"):
             self.present.add(process)
             self.most_present = max(self.most_present, len(self.present))
-        if name == "leave":
+        if name == "offload":
             self.present.remove(process)
         try:
             return getattr(process, name)(*arguments)
@@ -132,11 +133,11 @@ class FakeRay:
     def put(self, value: Any) -> Any:
         return value
 
-    def wait(self, answers: list[Any], timeout: float, **options: int) -> tuple[list[Any], list[Any]]:
-        return answers, []
+    def wait(self, pending: list[Any], timeout: float, **options: int) -> tuple[list[Any], list[Any]]:
+        return pending, []
 
-    def get(self, answers: list[Callable[[], Any]], timeout: float | None = None) -> list[Any]:
-        return [answer() for answer in answers]
+    def get(self, pending: list[Callable[[], Any]], timeout: float | None = None) -> list[Any]:
+        return [reply() for reply in pending]
 
     def kill(self, actor: Any) -> None:
         self.present.discard(actor.process)
@@ -169,7 +170,7 @@ class Dies:
     def __init__(self, *moments: int, error: type[RayError] = RayError) -> None:
         self.moments, self.error, self.calls = moments, error, 0
 
-    def __call__(self, asked: str) -> None:
+    def __call__(self, method: str) -> None:
         self.calls += 1
         if self.calls in self.moments:
             raise self.error
@@ -178,9 +179,9 @@ class Dies:
 def agent(
     ray: FakeRay,
     notices: list[str] | None = None,
-    resources: Resources | None = None,
+    resources: ResourcesSettings | None = None,
     shared: SharedDevices | None = None,
-    **conduct: Any,
+    **settings: Any,
 ) -> RemoteAgent:
     notify = (notices if notices is not None else []).append
     head: Any = SimpleNamespace(lost=False, check=lambda: None)
@@ -188,8 +189,8 @@ def agent(
         ray,
         head,
         Blueprint(AgentSettings(name="ada", model="m")),
-        resources or Resources(),
-        FailurePolicy(**conduct),
+        resources or ResourcesSettings(),
+        RuntimeSettings(**settings),
         notify,
         shared,
     )
@@ -221,11 +222,11 @@ def renamed(folder: Path) -> Path:
     return folder / "saved"
 
 
-def test_a_process_lost_at_any_call_leaves_no_trace(folders):
+def test_a_process_lost_at_any_call_changes_no_result(folders):
     undisturbed = life(agent(FakeRay()), next(folders))
     assert undisturbed == [1, 12, "12", 123, "odd", 12394, "12394"]
     for first in range(1, 9):
-        for second in range(first + 1, first + 6):  # also while it comes back
+        for second in range(first + 1, first + 6):  # also during the restart
             notices: list[str] = []
             ray = FakeRay(Dies(first, second))
             assert life(agent(ray, notices), next(folders)) == undisturbed, (first, second)
@@ -234,7 +235,7 @@ def test_a_process_lost_at_any_call_leaves_no_trace(folders):
             assert ray.removed == 2
 
 
-def test_a_resumed_agent_comes_back_from_where_it_was_resumed(tmp_path):
+def test_a_resumed_agent_is_restarted_from_where_it_was_resumed(tmp_path):
     (tmp_path / "weight.json").write_text("7")
     for moment in range(2, 5):
         remote = agent(FakeRay(Dies(moment)))
@@ -268,14 +269,14 @@ def test_an_agent_lost_while_its_checkpoint_is_being_finished_waits_for_it(tmp_p
     store.close()
 
 
-def test_a_checkpoint_that_could_not_be_finished_ends_the_agent_that_needs_it(tmp_path):
+def test_an_agent_that_needs_an_unfinished_checkpoint_fails(tmp_path):
     def failed() -> Path:
         raise StorageError("cannot write manifest.json: No space left on device")
 
     remote = agent(FakeRay(Dies(3)))
     remote.write_state(tmp_path)
     remote.set_restore_point(failed)
-    for _ in range(2):  # also whoever asks again must not get the beginning for it
+    for _ in range(2):  # a second call must not get an untrained agent
         with pytest.raises(StorageError, match="No space left"):
             remote.fingerprint()
 
@@ -285,32 +286,31 @@ def test_a_state_that_is_not_where_the_loop_can_see_it_is_an_error(tmp_path, mon
     ray = FakeRay()
     monkeypatch.setattr(Process, "call", lambda process, method, arguments: None)
     with pytest.raises(StorageError, match=r"agent 'ada' wrote its state to .*absent.* all machines share"):
-        agent(ray, resources=Resources(ranks=ranks)).write_state(tmp_path / "absent")
+        agent(ray, resources=ResourcesSettings(ranks=ranks)).write_state(tmp_path / "absent")
 
 
-def test_ranks_that_cannot_write_are_not_asked_again(tmp_path):
-    def full(asked: str) -> None:
-        if asked == "write_state":
+def test_a_failed_write_is_not_retried(tmp_path):
+    def full(method: str) -> None:
+        if method == "write_state":
             raise RayTaskError(StorageError("cannot write state: No space left on device"))
 
     ray = FakeRay(full)
     with pytest.raises(StorageError, match="No space left"):
-        agent(ray, resources=Resources(ranks=2)).write_state(tmp_path)
+        agent(ray, resources=ResourcesSettings(ranks=2)).write_state(tmp_path)
     assert len(ray.names) == 2
 
 
-def test_an_answer_that_comes_too_late_counts_as_lost():
+def test_a_call_that_times_out_counts_as_lost():
     notices: list[str] = []
     assert agent(FakeRay(Dies(2, error=GetTimeoutError)), notices, deadline_seconds=7).fingerprint() == "0"
     assert notices == [
-        "agent 'ada': no answer within 7 s (in fingerprint, attempt 1 of 4); it is started again and goes on "
-        "where it was."
+        "agent 'ada': no reply within 7 s (in fingerprint, attempt 1 of 4); restarting it where it left off."
     ]
 
 
 def test_a_process_whose_engine_failed_is_replaced():
-    def breaks(asked: str) -> None:
-        if asked == "score" and len(ray.names) == 1:
+    def breaks(method: str) -> None:
+        if method == "score" and len(ray.names) == 1:
             raise RayTaskError(EngineFailed("the vLLM engine of agent 'ada' cannot be used: it broke down"))
 
     notices: list[str] = []
@@ -325,12 +325,12 @@ def test_a_process_whose_engine_failed_is_replaced():
         agent(ray, on_failure="degrade").score([])
 
 
-def test_what_kills_every_process_is_given_up_after_a_few():
-    def deadly(asked: str) -> None:
-        if asked == "fingerprint":
+def test_a_call_that_kills_every_process_is_not_retried_forever():
+    def crashing(method: str) -> None:
+        if method == "fingerprint":
             raise RayError
 
-    ray = FakeRay(deadly)
+    ray = FakeRay(crashing)
     remote = agent(ray)
     with pytest.raises(
         AgentLost, match=r"agent 'ada' was lost: its process is gone \(RayError\) \(in fingerpr"
@@ -356,35 +356,35 @@ def test_an_agent_that_finds_no_room_says_what_it_needs():
     ray = FakeRay()
     ray.room = False
     with pytest.raises(AgentLost) as caught:
-        agent(ray, resources=Resources(cpus=2, gpus=1, ranks=4, nodes=2), start_seconds=0.01)
+        agent(ray, resources=ResourcesSettings(cpus=2, gpus=1, ranks=4, nodes=2), start_seconds=0.01)
     assert str(caught.value) == (
         "agent 'ada' was lost: found no room within 0.01 s: it needs 4 CPUs and 2 GPUs on 2 machines "
         "(agents.N.resources). The cluster has 1 machine, with 4 CPUs and 0 GPUs. "
-        "Free, on all together: 1 CPUs and 0 GPUs"
+        "Free in total: 1 CPUs and 0 GPUs"
     )
-    assert ray.bundles == [[{"CPU": 4, "GPU": 2}] * 2]  # asked once: waiting longer would not help
+    assert ray.bundles == [[{"CPU": 4, "GPU": 2}] * 2]  # requested once: waiting longer would not help
     assert ray.names == []
     assert ray.removed == 1
 
 
-def test_all_ranks_are_asked_and_their_shares_joined_in_order():
+def test_all_ranks_are_called_and_their_shares_concatenated_in_order():
     ray = FakeRay()
-    remote = agent(ray, resources=Resources(ranks=3))
+    remote = agent(ray, resources=ResourcesSettings(ranks=3))
     assert remote.score([]) == [(rank, row) for rank in range(3) for row in range(2)]
-    assert remote.update(((),), GspoObjective(), 1) == 1  # they all say the same
+    assert remote.update(((),), GspoObjective(), 1) == 1  # they all return the same
     assert ray.names == [f"ada-0-rank{rank}" for rank in range(3)]
     assert ray.bundles == [[{"CPU": 3.0}]]
 
 
-def test_when_one_rank_fails_all_are_started_again(folders):
+def test_when_one_rank_is_lost_all_are_restarted(folders):
     undisturbed = life(agent(FakeRay()), next(folders))
     for moment in range(1, 18):
         ray = FakeRay(Dies(moment))
-        assert life(agent(ray, resources=Resources(ranks=2)), next(folders)) == undisturbed, moment
+        assert life(agent(ray, resources=ResourcesSettings(ranks=2)), next(folders)) == undisturbed, moment
         assert ray.names == [f"ada-{start}-rank{rank}" for start in range(2) for rank in range(2)]
 
 
-def test_traffic_counts_responses_and_rows_of_answered_calls_only():
+def test_traffic_counts_responses_and_rows_of_finished_calls_only():
     remote = agent(FakeRay())
     arguments = (((),), GspoObjective(), 1)
     remote.update(*arguments)
@@ -396,12 +396,12 @@ def test_traffic_counts_responses_and_rows_of_answered_calls_only():
 # --- shared devices ---------------------------------------------------------------------------------------
 
 
-def sharers(ray: Any, **conduct: Any) -> list[RemoteAgent]:
-    needed = [Resources(), Resources()]
+def sharers(ray: Any, **settings: Any) -> list[RemoteAgent]:
+    needed = [ResourcesSettings(), ResourcesSettings()]
     shared = SharedDevices(
-        Place(ray, "shared", shared_bundles(needed), spread=False, sharers=2), DeviceSharing()
+        Placement(ray, "shared", shared_bundles(needed), spread=False, sharers=2), DeviceSharing()
     )
-    return [agent(ray, resources=resources, shared=shared, **conduct) for resources in needed]
+    return [agent(ray, resources=resources, shared=shared, **settings) for resources in needed]
 
 
 def lives(agents: list[RemoteAgent]) -> list[Any]:
@@ -414,7 +414,7 @@ def lives(agents: list[RemoteAgent]) -> list[Any]:
 
 
 @pytest.mark.parametrize("error", [RayError, GetTimeoutError])
-def test_agents_that_share_devices_are_never_there_together_whoever_is_lost(error: type[RayError]):
+def test_at_most_one_agent_is_on_the_shared_devices_whichever_call_fails(error: type[RayError]):
     calls = Dies()
     undisturbed = lives(sharers(ray := FakeRay(calls)))
     assert undisturbed[-2:] == ["12", "12"]
@@ -423,13 +423,13 @@ def test_agents_that_share_devices_are_never_there_together_whoever_is_lost(erro
         ray = FakeRay(Dies(moment, error=error))
         assert lives(sharers(ray)) == undisturbed, moment
         assert ray.most_present == 1
-        assert len(ray.names) in (2, 3)  # who is lost while it leaves for good is not missed
-        assert ray.removed == 0  # the place is everybody's
+        assert len(ray.names) in (2, 3)  # one lost at its last offload is not restarted
+        assert ray.removed == 0  # the placement is shared
 
 
-def test_an_agent_that_was_lost_when_it_left_is_not_replaced_without_retry():
-    def fails(asked: str) -> None:
-        if asked == "leave" and len(ray.present) == 1 and updated:
+def test_an_agent_lost_while_offloading_is_not_restarted_without_retry():
+    def fails(method: str) -> None:
+        if method == "offload" and len(ray.present) == 1 and updated:
             raise GetTimeoutError
 
     updated: list[Any] = []
@@ -438,18 +438,18 @@ def test_an_agent_that_was_lost_when_it_left_is_not_replaced_without_retry():
     updated.append(ada.update(((),), GspoObjective(), 1))
     assert eve.update(((),), GspoObjective(), 2) == 2
     assert ray.most_present == 1
-    with pytest.raises(AgentLost, match="no answer within 7 s"):
+    with pytest.raises(AgentLost, match="no reply within 7 s"):
         ada.fingerprint()
     assert len(ray.names) == 2
 
 
 def test_no_two_ranks_of_an_agent_share_a_gpu():
-    small, large = Resources(cpus=2, gpus=1, ranks=2), Resources(gpus=1, ranks=4)
+    small, large = ResourcesSettings(cpus=2, gpus=1, ranks=2), ResourcesSettings(gpus=1, ranks=4)
     bundles = shared_bundles([small, large])
     assert bundles == [{"CPU": 3, "GPU": 1}] * 4
     ray: Any = FakeRay()
-    place = Place(ray, "shared", bundles, spread=False, sharers=6)
+    placement = Placement(ray, "shared", bundles, spread=False, sharers=6)
     for resources in (small, large):
-        seats = [place.seat(rank, resources) for rank in range(resources.ranks)]
-        assert len({seat["scheduling_strategy"][1] for seat in seats}) == resources.ranks
-        assert 0.99 < 6 * seats[0]["num_gpus"] <= 1
+        options = [placement.actor_options(rank, resources) for rank in range(resources.ranks)]
+        assert len({option["scheduling_strategy"][1] for option in options}) == resources.ranks
+        assert 0.99 < 6 * options[0]["num_gpus"] <= 1

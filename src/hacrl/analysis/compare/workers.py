@@ -228,7 +228,7 @@ class RayWorker:
         self._ready = self._reply = self._actor.__ray_ready__.remote()
 
     def _is_there(self, reply: Any) -> bool:
-        self._head.check_now_and_then()
+        self._head.check_if_due()
         return bool(self._ray.wait([reply], timeout=0)[0])
 
 

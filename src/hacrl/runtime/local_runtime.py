@@ -17,24 +17,24 @@ from hacrl.runtime.device_sharing import DeviceSharing, SharedDeviceAgent
 T = TypeVar("T")
 
 TINY = 20_000_000
-"""Parameters below which a second thread costs more than it gives."""
+"""Parameters below which a second thread costs more than it gains."""
 
 
 class LocalRuntime:
-    """The default: nothing to start, nothing to lose."""
+    """The default: starts no processes, so none can be lost."""
 
     def __init__(self, *, share_devices: bool = False) -> None:
-        """With `share_devices` only the agent that works is on its device."""
-        self._turns = DeviceSharing() if share_devices else None
+        """With `share_devices` only the agent that is working is on its device."""
+        self._sharing = DeviceSharing() if share_devices else None
 
     def load(self, blueprints: Sequence[Blueprint]) -> list[Agent]:
-        """Load every model here."""
-        turns = self._turns
+        """Load every model in this process."""
+        sharing = self._sharing
         agents: list[Agent] = [
-            SharedDeviceAgent(blueprint, turns) if turns else blueprint.load() for blueprint in blueprints
+            SharedDeviceAgent(blueprint, sharing) if sharing else blueprint.load() for blueprint in blueprints
         ]
         tiny = all(agent.parameters < TINY for agent in agents)
-        if tiny and "OMP_NUM_THREADS" not in os.environ:  # which overrules it
+        if tiny and "OMP_NUM_THREADS" not in os.environ:  # the user's choice comes first
             torch.set_num_threads(1)
         return agents
 
@@ -43,10 +43,10 @@ class LocalRuntime:
         return {name: task() for name, task in tasks.items()}
 
     def set_restore_point(self, folder_of: Callable[[str], Path]) -> None:
-        """No agent is lost without the loop."""
+        """Agents live and die with the loop: there is nothing to restore."""
 
     def notices(self) -> list[str]:
-        """Nothing happens behind the loop's back."""
+        """No agent is ever restarted or lost."""
         return []
 
     def traffic(self) -> dict[str, Traffic]:
