@@ -26,7 +26,7 @@ _CHANGES = ("rename", "replace", "mkdir", "rmdir", "unlink")
 def kill_at_every_change(task: str, prepared: Path, victims: Path) -> list[Path]:
     """One copy of `prepared` for each change to the disk that `task` makes, left as a kill there leaves it.
 
-    The last copy is the one where the task came to its end.
+    The last copy is the one where the task finished.
     """
     _run_script("every", task, str(prepared), str(victims))
     return sorted(victims.iterdir())
@@ -78,11 +78,11 @@ def _every(task: str, prepared: str, victims: str) -> None:
         if not os.WIFSIGNALED(status):
             assert os.waitstatus_to_exitcode(status) == 0, f"{task} failed at {moment}"
             return
-    raise AssertionError("the task never came to its end")
+    raise AssertionError("the task never finished")
 
 
 def _die_at(moment: int) -> None:
-    """From now on this process dies at its n-th change to the disk: before it, or half-way in a write."""
+    """Make this process die at its n-th change to the disk: before it, or half-way through a write."""
     count = 0
 
     def step() -> None:
@@ -114,7 +114,7 @@ def _die_at(moment: int) -> None:
         with open_torn(path, "wb") as file:
             file.write(sys.modules["safetensors.torch"].save(tensors))
 
-    # A kill does not empty the system's caches, so a sync is a moment to die at and needs no disk.
+    # A kill does not drop the system's caches, so a sync is just another moment to die: skip the disk.
     os.fsync = lambda descriptor: step()  # type: ignore[assignment,misc]
     for name in _CHANGES:
         setattr(os, name, before(getattr(os, name)))

@@ -1,7 +1,7 @@
 """A Ray cluster of several nodes on this machine, in a process of its own.
 
-Run as a script it prints the head's address. Every line on standard input is a command, answered by a line:
-`remove ID` kills the node with that id, `head` kills the head. All ends when standard input closes.
+Run as a script it prints the head's address, then reads commands from standard input and acknowledges each with
+a line: `remove ID` kills the node with that id, `head` kills the head. It ends when standard input closes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Nodes:
             "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # the loopback interface only
             "RAY_TMPDIR": str(folder),
             "RAY_USAGE_STATS_ENABLED": "0",
-            "RAY_worker_niceness": "0",  # Ray's 15 would let everything else go before the agents
+            "RAY_worker_niceness": "0",  # Ray's 15 would give everything else priority over the agents
         }
         self._log = folder / "nodes.log"
         with self._log.open("w") as log:
@@ -34,31 +34,31 @@ class Nodes:
                 text=True,
                 env=os.environ | environment,
             )
-        self.address = self._answer()
+        self.address = self._read_line()
 
     def remove(self, node: str) -> None:
         """Kill everything that runs on a node."""
-        self._tell(f"remove {node}")
+        self._send(f"remove {node}")
 
     def kill_head(self) -> None:
-        """Kill the head, which all others need."""
-        self._tell("head")
+        """Kill the head."""
+        self._send("head")
 
     def close(self) -> None:
         """End all that is left."""
         self._process.communicate()
 
-    def _tell(self, command: str) -> None:
+    def _send(self, command: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(command + "\n")
         self._process.stdin.flush()
-        self._answer()
+        self._read_line()
 
-    def _answer(self) -> str:
+    def _read_line(self) -> str:
         assert self._process.stdout is not None
-        answer = self._process.stdout.readline().strip()
-        assert answer, f"the process with the nodes has died: {self._log.read_text()[-2000:]}"
-        return answer
+        line = self._process.stdout.readline().strip()
+        assert line, f"the process with the nodes has died: {self._log.read_text()[-2000:]}"
+        return line
 
 
 def main(others: int) -> None:

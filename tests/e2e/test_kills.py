@@ -29,7 +29,7 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_result(tmp_path):
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_tells_how_to_go_on(tmp_path):
+def test_ctrl_c_saves_and_says_how_to_resume(tmp_path):
     agents = {"ada": make_agent(tmp_path / "ada", 1), "bob": make_agent(tmp_path / "bob", 2)}
     settings = recipe(agents, steps=100_000, reward={"verifier": "numeric"})
     (tmp_path / "recipe.yaml").write_text(json.dumps(settings))
@@ -50,10 +50,10 @@ def test_ctrl_c_saves_and_tells_how_to_go_on(tmp_path):
 
     process = start()
     process.send_signal(signal.SIGINT)
-    _, told = process.communicate(timeout=120)
+    _, stderr = process.communicate(timeout=120)
     assert process.returncode == 128 + signal.SIGINT
-    assert "--resume" in told
-    assert "Traceback" not in told
+    assert "--resume" in stderr
+    assert "Traceback" not in stderr
     steps = [line["step"] for line in metrics(tmp_path / "run")]
     assert steps == list(range(len(steps)))
 
@@ -68,7 +68,7 @@ def test_ctrl_c_saves_and_tells_how_to_go_on(tmp_path):
 
 
 def _wait_for_step(path, process):
-    """Until the process has written a step of its own."""
+    """Block until the process has logged a step of its own."""
     before = path.read_text().count("\n") if path.exists() else 0
     while process.poll() is None:
         if path.exists() and path.read_text().count("\n") > before + 2:

@@ -71,36 +71,22 @@ def open_cluster(address: str | None, cpus: int, seconds: float) -> Iterator[Any
 
     On exit, a cluster that was started here is shut down and its files are removed.
     """
-    settings: dict[str, Any] = {
-        "namespace": f"hacrl-{secrets.token_hex(8)}",  # other runs on the cluster may use the same names
-        "logging_level": logging.ERROR,
-        "log_to_driver": False,
-    }
-    folder: Path | None = None
-    if address is None:
-        folder = _make_folder()
-        settings |= {
-            "address": "local",
-            "num_cpus": cpus,
-            "include_dashboard": False,
-            "_temp_dir": str(folder),
-        }
-    else:
-        _check_reachable(address, seconds)
-        settings["address"] = address
+    folder = None if address else _make_folder()
+    options: dict[str, Any] = (
+        {"address": address}
+        if address
+        else {"address": "local", "num_cpus": cpus, "include_dashboard": False, "_temp_dir": str(folder)}
+    )
     try:
+        if address is not None:
+            _check_reachable(address, seconds)
         with _environment(loopback=address is None):
             ray = import_ray()
             if ray.is_initialized():
                 raise RuntimeFailure("this process is already using Ray: call ray.shutdown() first")
             if address is not None:
                 _check_reachable(_address_ray_uses(address, ray.util.get_node_ip_address()), seconds)
-            try:
-                ray.init(**settings)
-            except (OSError, RuntimeError, ray.exceptions.RayError) as error:
-                where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
-                fix = "\nIts token has to be in ~/.ray/auth_token or RAY_AUTH_TOKEN here" if address else ""
-                raise RuntimeFailure(f"cannot use {where}: {str(error).strip()}{fix}") from error
+            _init(ray, address, options)
         try:
             yield ray
         finally:
@@ -108,6 +94,20 @@ def open_cluster(address: str | None, cpus: int, seconds: float) -> Iterator[Any
     finally:
         if folder is not None:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _init(ray: Any, address: str | None, options: Mapping[str, Any]) -> None:
+    try:
+        ray.init(
+            namespace=f"hacrl-{secrets.token_hex(8)}",  # other runs on the cluster may use the same names
+            logging_level=logging.ERROR,
+            log_to_driver=False,
+            **options,
+        )
+    except (OSError, RuntimeError, ray.exceptions.RayError) as error:
+        where = f"the Ray cluster at {address}" if address else "a Ray cluster on this machine"
+        fix = "\nIts token has to be in ~/.ray/auth_token or RAY_AUTH_TOKEN here" if address else ""
+        raise RuntimeFailure(f"cannot use {where}: {str(error).strip()}{fix}") from error
 
 
 def import_ray() -> Any:
