@@ -1,7 +1,7 @@
 """A Ray cluster of several nodes on this machine, in a process of its own.
 
-Run as a script it prints the head's address, then reads commands from standard input and acknowledges each with
-a line: `remove ID` kills the node with that id, `head` kills the head. It ends when standard input closes.
+Run as a script it prints the head's address, then reads commands from standard input and acknowledges each
+with a line: `remove ID` kills the node with that id, `head` kills the head. End of input ends it.
 """
 
 from __future__ import annotations
