@@ -32,7 +32,7 @@ FOLDER_PREFIX = "hacrl-ray-"
 """Of the temporary folders of clusters started here; the process's id follows."""
 CHECK_SECONDS = 5.0
 """How often the head is checked while a call is pending."""
-HEAD_TIMEOUT = 20.0
+HEAD_PATIENCE = 20.0
 """Seconds until an unreachable head counts as lost; after 60, Ray would silently end our process."""
 _environment_at_import: dict[str, str] = {}
 """The variables Ray saw when it was imported here."""
@@ -48,9 +48,9 @@ class Head:
         self._seen = time.monotonic()
 
     def check(self) -> None:
-        """Raise `RuntimeFailure` if the head has been unreachable for `HEAD_TIMEOUT`."""
+        """Raise `RuntimeFailure` if the head has been unreachable for `HEAD_PATIENCE`."""
         try:
-            _connect(self._address, CHECK_SECONDS, 0.0 if self.lost else HEAD_TIMEOUT)
+            _connect(self._address, CHECK_SECONDS, 0.0 if self.lost else HEAD_PATIENCE)
         except OSError as error:
             self.lost = True
             raise RuntimeFailure(

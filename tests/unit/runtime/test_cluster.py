@@ -37,7 +37,7 @@ def test_a_loopback_address_is_tried_as_ray_replaces_it():
 
 
 def test_a_head_is_lost_when_it_is_unreachable_for_a_while(monkeypatch):
-    monkeypatch.setattr(cluster, "HEAD_TIMEOUT", 0.0)
+    monkeypatch.setattr(cluster, "HEAD_PATIENCE", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         head = cluster.Head(address)
