@@ -44,10 +44,10 @@ def files(step: int) -> tuple[str, ...]:
 def writing(step: int) -> Callable[[Path], dict[str, Any]]:
     """Writes as agents do, and leaves the JSON to the store."""
 
-    def write(folder: Path) -> dict[str, Any]:
+    def write(directory: Path) -> dict[str, Any]:
         for name, content in tensors(step).items():
-            make_directory((folder / name).parent)
-            write_synced(folder / name, save(content))
+            make_directory((directory / name).parent)
+            write_synced(directory / name, save(content))
         return contents(step)
 
     return write
@@ -59,7 +59,7 @@ def save_steps(store: CheckpointStore, *steps: int) -> None:
         store.save(step, writing(step), background=False)
 
 
-def folders(directory: Path) -> list[str]:
+def names_in(directory: Path) -> list[str]:
     """The names in a directory."""
     return sorted(path.name for path in directory.iterdir())
 
@@ -78,7 +78,7 @@ def assert_holds(checkpoint: Checkpoint, step: int) -> None:
     for name, content in contents(step).items():
         assert checkpoint.json(name) == content
     for name, expected in tensors(step).items():
-        found = load_file(checkpoint.folder(str(Path(name).parent)) / Path(name).name)
+        found = load_file(checkpoint.directory(str(Path(name).parent)) / Path(name).name)
         assert found.keys() == expected.keys()
         for key, tensor in expected.items():
             assert found[key].dtype == tensor.dtype

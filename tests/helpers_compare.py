@@ -9,7 +9,6 @@ from typing import Any
 
 from hacrl.analysis.compare.outcomes import Outcomes
 from hacrl.analysis.compare.plan import Plan, make_plan
-from hacrl.training.run import evaluation_file
 
 AGENTS = ("ada", "bob")
 
@@ -93,7 +92,7 @@ def finish(
     }
     run.directory.config.write_text(json.dumps({"versions": {"hacrl": "1"}}))
     for step, by_agent in (during or {}).items():
-        path = evaluation_file(run.directory, step)
+        path = run.directory.evaluation_file(step)
         path.parent.mkdir(exist_ok=True)
         found = {
             name: {"digits": evaluation(values, [""] * len(values))} for name, values in by_agent.items()

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from typer.testing import CliRunner
 
 from hacrl.cli.app import app
-from hacrl.runs.trajectories import read_run
+from hacrl.runs.reader import RunReader
 from hacrl.tasks.toy_models import models as toy_models
 from hacrl.tasks.toy_models.models import BaseAgent, Body
 from hacrl.tasks.toy_models.pretraining import EVENLY, Stage
@@ -96,7 +96,7 @@ def questions(workplace):
 
 
 def test_own_data_are_asked_and_verified(workplace):
-    asked, trajectories = questions(workplace), list(read_run(workplace / "runs" / "own-data"))
+    asked, trajectories = questions(workplace), list(RunReader(workplace / "runs" / "own-data").trajectories())
     assert {t.source for t in trajectories} == {"ada", "bob"}
     assert len({t.prompt_id for t in trajectories}) == 2 * 16
     for t in trajectories:
@@ -106,7 +106,7 @@ def test_own_data_are_asked_and_verified(workplace):
 @pytest.mark.parametrize("run", ["own-reward", "own-trainer"])
 def test_the_reward_is_that_of_the_own_function(workplace, run):
     closeness = runpy.run_path(str(workplace / "own_reward.py"))["closeness"]
-    asked, trajectories = questions(workplace), list(read_run(workplace / "runs" / run))
+    asked, trajectories = questions(workplace), list(RunReader(workplace / "runs" / run).trajectories())
     answers = [asked[t.prompt_id]["answer"] for t in trajectories]
     rewards = closeness(prompts=[], completions=[t.text for t in trajectories], answer=answers)
     assert [t.reward for t in trajectories] == rewards

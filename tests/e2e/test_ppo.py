@@ -38,5 +38,5 @@ def critic(out, agent):
     """The critic's tensors of the last checkpoint."""
     checkpoint = CheckpointStore(out / "checkpoints", 2).latest()
     assert checkpoint.json("trainer.json")["step"] == 4
-    state = saved_tensors(checkpoint.folder(f"agents/{agent}"))
+    state = saved_tensors(checkpoint.directory(f"agents/{agent}"))
     return {key: tensor for key, tensor in state.items() if key.startswith("critic/")}

@@ -30,7 +30,8 @@ def trajectories(
 ) -> None:
     """List a run's shared trajectories, filtered by agent, prompt and success."""
     from hacrl.cli.common import user_errors
-    from hacrl.runs.trajectories import read_run, to_json
+    from hacrl.runs.reader import RunReader
+    from hacrl.runs.trajectories import to_json
 
     def wanted(found: Trajectory) -> bool:
         is_correct = None if found.reward is None else found.reward > 0
@@ -42,7 +43,7 @@ def trajectories(
 
     agents, prompts, chosen = set(), set(), []
     with user_errors():
-        for found in read_run(run):
+        for found in RunReader(run).trajectories():
             agents.add(found.source)
             prompts.add(found.prompt_id)
             if wanted(found):

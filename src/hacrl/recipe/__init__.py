@@ -2,7 +2,7 @@
 
 from hacrl.recipe.differences import recipe_differences
 from hacrl.recipe.method import MethodSettings
-from hacrl.recipe.overrides import load_recipe, parse_recipe
+from hacrl.recipe.overrides import load_recipe, parse_recipe, saved_recipe
 from hacrl.recipe.problems import RecipeError
 from hacrl.recipe.recipe import Recipe
 from hacrl.recipe.settings import (
@@ -47,4 +47,5 @@ __all__ = [
     "load_recipe",
     "parse_recipe",
     "recipe_differences",
+    "saved_recipe",
 ]

@@ -11,6 +11,7 @@ from hacrl.recipe.reading import parse_yaml, read_mapping
 from hacrl.recipe.recipe import Recipe
 from hacrl.recipe.settings import named
 from hacrl.recipe.validation import validated
+from hacrl.runs.reader import RunReader
 
 MAY_BE_A_NAME = ("method", "task", "runtime")
 
@@ -18,6 +19,11 @@ MAY_BE_A_NAME = ("method", "task", "runtime")
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe in a YAML file with `key=value` overrides, or a `RecipeError` that lists every mistake."""
     return parse_recipe(read_mapping(Path(path)), overrides, where=str(path))
+
+
+def saved_recipe(run: RunReader) -> Recipe:
+    """The recipe that a run was started with, from its `config.json`."""
+    return parse_recipe(run.recipe, where=str(run.directory.config))
 
 
 def parse_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), where: str = "recipe") -> Recipe:

@@ -1,4 +1,4 @@
-"""One checkpoint: a folder of JSON and safetensors files and a manifest with the digest of every file."""
+"""One checkpoint: a directory of JSON and safetensors files, with a manifest of every file's digest."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ Contents = Mapping[str, Any]
 FORMAT = 1
 MANIFEST = "manifest.json"
 _PART = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+_DIRECTORY = re.compile(r"step_(\d{8}|[1-9]\d{8,})")
 _NAME = re.compile(rf"(?:{_PART}/)*{_PART}\.(?:json|safetensors)")
 
 
@@ -43,8 +44,8 @@ class Checkpoint:
         except ValueError as error:
             raise StorageError(f"{path} is not JSON: {error}") from error
 
-    def folder(self, name: str) -> Path:
-        """Where the files are that somebody else has written, and reads."""
+    def directory(self, name: str) -> Path:
+        """Where an agent's own files are: whoever wrote them also reads them."""
         if not any(file.startswith(f"{name}/") for file in self.files):
             raise StorageError(f"{self.path} holds no {name!r}, only {', '.join(self.names())}")
         return self.path / name
@@ -56,7 +57,7 @@ class Checkpoint:
 
 
 def encode_contents(contents: Contents) -> dict[str, bytes]:
-    """Refuse bad names and contents. What is encoded here is not changed by whoever goes on."""
+    """Refuse bad names and contents. The bytes stay as they are while training goes on."""
     return {_json_name(name): _encode(name, content) for name, content in contents.items()}
 
 
@@ -70,7 +71,7 @@ def _checked_name(name: str) -> str:
     if not _NAME.fullmatch(name) or name == MANIFEST:
         raise ValueError(
             f"{name!r} cannot name a checkpoint's file: expected a relative path of letters, digits and "
-            f"'_.-', with '/' between folders, ending in .json or .safetensors, other than {MANIFEST}"
+            f"'_.-', with '/' between directories, ending in .json or .safetensors, other than {MANIFEST}"
         )
     return name
 
@@ -90,35 +91,39 @@ def _has_string_keys(value: Any) -> bool:
     return all(map(_has_string_keys, value)) if isinstance(value, list | tuple) else True
 
 
-def seal_folder(folder: Path, step: int, score: float | None, contents: Mapping[str, bytes]) -> None:
-    """Make a checkpoint of a folder in which files may be already: contents beside them, manifest last.
+def seal_checkpoint(directory: Path, step: int, score: float | None, contents: Mapping[str, bytes]) -> None:
+    """Turn a directory, with files in it or not, into a checkpoint: add the contents, then the manifest.
 
-    Waits until the disk has all of it; whoever wrote files before has waited for them.
+    Returns when the disk has all of it. Files that were there before must be on the disk already.
     """
     for name, content in contents.items():
-        with explain_os_errors(folder / name, "write"):
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        write_synced(folder / name, content)
-    with explain_os_errors(folder, "read"):
-        found = sorted(folder.rglob("*"))
-    names = [_checked_name(path.relative_to(folder).as_posix()) for path in found if not path.is_dir()]
-    entries = {name: {"bytes": _size(folder / name), "sha256": digest(folder / name)} for name in names}
+        with explain_os_errors(directory / name, "write"):
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        write_synced(directory / name, content)
+    with explain_os_errors(directory, "read"):
+        found = sorted(directory.rglob("*"))
+    names = [_checked_name(path.relative_to(directory).as_posix()) for path in found if not path.is_dir()]
+    entries = {name: {"bytes": _size(directory / name), "sha256": digest(directory / name)} for name in names}
     manifest = {"format": FORMAT, "step": step, "score": score, "files": entries}
-    write_synced(folder / MANIFEST, _sealed(manifest))
-    for written in (folder, *(path for path in found if path.is_dir())):
+    write_synced(directory / MANIFEST, _sealed(manifest))
+    for written in (directory, *(path for path in found if path.is_dir())):
         sync_directory(written)
 
 
-def read_folder(folder: Path) -> Checkpoint:
+def read_checkpoint(directory: Path) -> Checkpoint:
     """Check a checkpoint completely; the error names the first file that is not as it was written."""
-    checkpoint = read_manifest(folder)
-    with explain_os_errors(folder, "read"):
-        present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    checkpoint = read_manifest(directory)
+    with explain_os_errors(directory, "read"):
+        present = {
+            path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()
+        }
     expected = {MANIFEST, *checkpoint.files}
     for name in sorted(expected ^ present):
-        raise StorageError(f"{folder / name} is {'missing' if name in expected else 'not in the manifest'}")
+        raise StorageError(
+            f"{directory / name} is {'missing' if name in expected else 'not in the manifest'}"
+        )
     for name, (size, sha256) in checkpoint.files.items():
-        _check_file(folder / name, size, sha256)
+        _check_file(directory / name, size, sha256)
     return checkpoint
 
 
@@ -132,9 +137,9 @@ def _check_file(path: Path, size: int, sha256: str) -> None:
             raise StorageError(f"{path} is damaged: its SHA-256 is not the one in the manifest")
 
 
-def read_manifest(folder: Path) -> Checkpoint:
+def read_manifest(directory: Path) -> Checkpoint:
     """What the manifest promises, without looking at the other files."""
-    path = folder / MANIFEST
+    path = directory / MANIFEST
     data = _read(path)
     try:
         manifest = json.loads(data)
@@ -144,17 +149,26 @@ def read_manifest(folder: Path) -> Checkpoint:
             raise StorageError(
                 f"{path} has format {manifest['format']}; this version of hacrl reads {FORMAT}"
             )
-        if folder.name != folder_name(manifest["step"]):
-            raise StorageError(f"{path} belongs to step {manifest['step']}, not to {folder.name}")
+        if directory.name != checkpoint_name(manifest["step"]):
+            raise StorageError(f"{path} belongs to step {manifest['step']}, not to {directory.name}")
         files = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
-        return Checkpoint(manifest["step"], folder, manifest["score"], files)
+        return Checkpoint(manifest["step"], directory, manifest["score"], files)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StorageError(f"{path} is not the manifest of a checkpoint: {error}") from error
 
 
-def folder_name(step: int) -> str:
-    """The name of a step's folder; eight digits keep the folders in order."""
+def checkpoint_name(step: int) -> str:
+    """The name of a step's directory; eight digits keep the names in order."""
     return f"step_{step:08d}"
+
+
+def find_checkpoints(directory: Path) -> dict[int, Path]:
+    """The checkpoints in a directory by step, in order, unchecked; none if it does not exist."""
+    if not directory.exists():
+        return {}
+    with explain_os_errors(directory, "read"):
+        found = [(_DIRECTORY.fullmatch(path.name), path) for path in directory.iterdir()]
+    return dict(sorted((int(match[1]), path) for match, path in found if match))
 
 
 def _sealed(manifest: Mapping[str, Any]) -> bytes:

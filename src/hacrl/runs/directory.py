@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -41,8 +42,13 @@ class RunDirectory:
 
     @property
     def updates(self) -> Path:
-        """What every learner did with every response, one file per step."""
+        """The update log: what every learner did with every response, one file per step."""
         return self.path / "updates"
+
+    @property
+    def evaluations(self) -> Path:
+        """Evaluations during the run, one file each; those before and after it are in the summary."""
+        return self.path / "evaluations"
 
     @property
     def warnings(self) -> Path:
@@ -56,13 +62,25 @@ class RunDirectory:
 
     @property
     def agents(self) -> Path:
-        """The final agents, one folder each."""
+        """The final agents, one directory each."""
         return self.path / "agents"
 
     @property
     def lock(self) -> Path:
         """Locked while a run is going on; names the process that holds it."""
         return self.path / "run.lock"
+
+    def trajectory_file(self, step: int) -> Path:
+        """All verified responses of one step."""
+        return self.trajectories / f"{step_name(step)}.jsonl"
+
+    def update_file(self, step: int) -> Path:
+        """The update log of one step."""
+        return self.updates / f"{step_name(step)}.jsonl"
+
+    def evaluation_file(self, step: int) -> Path:
+        """What an evaluation after one step found, problem by problem."""
+        return self.evaluations / f"{step_name(step)}.json"
 
     @classmethod
     @contextmanager
@@ -75,7 +93,7 @@ class RunDirectory:
                 raise StorageError(
                     f"{path} already holds a run: continue it with --resume or use another --out"
                 )
-            run._make_folders()
+            run._make_directories()
             yield run
 
     @classmethod
@@ -90,21 +108,35 @@ class RunDirectory:
                 f"{path} holds no run to resume (no {run.config.name}): check --out or leave --resume away"
             )
         with _locked(run.lock):
-            run._make_folders()
+            run._make_directories()
             yield run
 
-    def _folders(self) -> tuple[Path, ...]:
+    def _directories(self) -> tuple[Path, ...]:
         return (self.trajectories, self.checkpoints, self.agents)
 
     def _is_used(self) -> bool:
         with explain_os_errors(self.path, "read"):
             files = any(file.exists() for file in (self.config, self.metrics, self.summary))
-            return files or any(folder.exists() and any(folder.iterdir()) for folder in self._folders())
+            return files or any(path.exists() and any(path.iterdir()) for path in self._directories())
 
-    def _make_folders(self) -> None:
-        for folder in self._folders():
-            make_directory(folder)
+    def _make_directories(self) -> None:
+        for path in self._directories():
+            make_directory(path)
 
+
+def step_name(step: int) -> str:
+    """What a step's file is called, without its ending; six digits keep the names in order."""
+    return f"step_{step:06d}"
+
+
+def step_files(directory: Path) -> dict[int, Path]:
+    """The files of a directory that has one per step, in the order of the steps; none if there is none."""
+    with explain_os_errors(directory, "read"):
+        found = [(_STEP_FILE.fullmatch(path.name), path) for path in directory.glob("step_*")]
+    return dict(sorted((int(match[1]), path) for match, path in found if match))
+
+
+_STEP_FILE = re.compile(r"step_(\d{6,})\.jsonl?")
 
 _held: set[int] = set()
 """Descriptors of the locks that this process holds."""

@@ -7,10 +7,12 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 _SPACE = "free some space or use another directory; what was saved before is intact"
 _RIGHTS = "make the directory readable and writable for this user or use another"
@@ -46,10 +48,10 @@ def explain_os_errors(path: Path, doing: str) -> Iterator[None]:
 def make_directory(path: Path) -> None:
     """Create a directory and its parents; they are there even after a power cut."""
     with explain_os_errors(path, "create"):
-        missing = [folder for folder in (path, *path.parents) if not folder.exists()]
+        missing = [part for part in (path, *path.parents) if not part.exists()]
         path.mkdir(parents=True, exist_ok=True)
-    for folder in missing:
-        sync_directory(folder.parent)
+    for part in missing:
+        sync_directory(part.parent)
 
 
 def sync_directory(path: Path) -> None:
@@ -94,6 +96,19 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file that holds an object."""
+    with explain_os_errors(path, "read"):
+        content = path.read_bytes()
+    try:
+        value = json.loads(content)
+    except ValueError as error:
+        raise StorageError(f"{path} is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise StorageError(f"{path} is not a JSON object")
+    return value
+
+
 def digest(path: Path) -> str:
     """SHA-256 of a file, as `sha256sum` prints it."""
     with explain_os_errors(path, "read"), path.open("rb") as file:
@@ -124,6 +139,36 @@ def append_jsonl(path: Path, record: dict[str, Any]) -> None:
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """All complete lines; a last line without its newline is being written, or was cut by a kill."""
     return [record for _, record in _complete_lines(path)]
+
+
+def parse_jsonl(path: Path, parse: Callable[[Any], T]) -> Iterator[T]:
+    """Read a file that was written whole, line by line; what `parse` refuses is named by file and line."""
+    with explain_os_errors(path, "read"), path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            try:
+                yield parse(json.loads(line, parse_constant=_refuse_constant))
+            except ValueError as error:
+                raise StorageError(f"{path}, line {number}: {error}") from error
+
+
+def _refuse_constant(constant: str) -> float:
+    raise ValueError(f"{constant} is not a number")
+
+
+def expect(values: Mapping[str, Any], key: str, holds: bool, expected: str) -> None:
+    """Refuse a value that was read, saying what it should have been."""
+    if not holds:
+        raise ValueError(f"{key}: expected {expected}, got {str(values.get(key))[:80]!r}")
+
+
+def is_integer(value: object) -> bool:
+    """Whether JSON held a whole number; Python counts true and false among them."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether JSON held a number."""
+    return isinstance(value, float) or is_integer(value)
 
 
 def truncate_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:

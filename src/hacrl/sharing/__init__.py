@@ -1,6 +1,6 @@
 """Sharing verified responses: who learns from whom, what a learner receives, its training batch."""
 
-from hacrl.runs.trajectories import read_run, read_step, write_step
+from hacrl.runs.trajectories import read_step, write_step
 from hacrl.sharing.batches import (
     BatchSettings,
     LearnerBatch,
@@ -31,7 +31,6 @@ __all__ = [
     "build_batches",
     "collect",
     "make_topology",
-    "read_run",
     "read_step",
     "receive",
     "write_step",

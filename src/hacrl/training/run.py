@@ -13,7 +13,7 @@ from typing import Any
 from hacrl.recipe import RecipeError, recipe_differences
 from hacrl.recipe.problems import Problem
 from hacrl.runs.checkpoints import Checkpoint, CheckpointStore, Contents
-from hacrl.runs.directory import RunDirectory
+from hacrl.runs.directory import RunDirectory, step_files
 from hacrl.runs.files import make_directory, truncate_jsonl, write_atomic
 from hacrl.sharing import write_step
 from hacrl.symptoms import with_own
@@ -119,11 +119,10 @@ class Run:
         step = self.progress.step
         truncate_jsonl(self.directory.metrics, lambda line: step > 0 and line["step"] <= step)
         forget_after(self.directory, step)
-        kept_by_step = [*self.directory.trajectories.glob("step_*.jsonl")]
-        kept_by_step += evaluation_file(self.directory, step).parent.glob("step_*.json")
-        for path in kept_by_step:
-            if int(path.stem.removeprefix("step_")) > step:
-                path.unlink()
+        for kept in (self.directory.trajectories, self.directory.evaluations):
+            for written, path in step_files(kept).items():
+                if written > step:
+                    path.unlink()
 
     def _records(self, stop: StopRequest) -> Iterable[StepRecord]:
         """The next step, or all until the agents meet; with their CPU time counted."""
@@ -186,20 +185,22 @@ class Run:
 
     def _keep_evaluations(self, step: int, evaluations: Evaluations) -> None:
         """Problem by problem, so that learning curves can be compared as the last evaluations are."""
-        path = evaluation_file(self.directory, step)
+        path = self.directory.evaluation_file(step)
         make_directory(path.parent)
         write_atomic(path, json.dumps(_as_json(evaluations)).encode())
 
     def _save(self, *, background: bool, score: float | None = None) -> None:
         saved = self._store.save(self.progress.step, self._write, score=score, background=background)
-        self.team.runtime.set_restore_point(lambda name: saved.result() / state_folder(name))
+        self.team.runtime.set_restore_point(lambda name: saved.result() / state_directory(name))
 
-    def _write(self, folder: Path) -> Contents:
+    def _write(self, directory: Path) -> Contents:
         """Let the agents write their states -> what a checkpoint holds beside them."""
         progress, team = self.progress, self.team
-        team.each(lambda member: member.policy.write_state(folder / state_folder(member.name)), team.present)
+        team.each(
+            lambda member: member.policy.write_state(directory / state_directory(member.name)), team.present
+        )
         for name in team.lost:  # one that is lost just now may have left a part
-            shutil.rmtree(folder / state_folder(name), ignore_errors=True)
+            shutil.rmtree(directory / state_directory(name), ignore_errors=True)
         return {
             "trainer.json": {
                 "recipe": team.recipe.resolved(),
@@ -233,17 +234,12 @@ class Run:
         self._alerts.load_state_dict(state["alerts"])
         self.team.lost.update(state.get("lost", ()))
         for member in self.team.present:
-            member.policy.read_state(checkpoint.folder(state_folder(member.name)))
+            member.policy.read_state(checkpoint.directory(state_directory(member.name)))
 
 
-def state_folder(agent: str) -> str:
+def state_directory(agent: str) -> str:
     """Where in a checkpoint an agent keeps its training state."""
     return f"agents/{agent}"
-
-
-def evaluation_file(directory: RunDirectory, step: int) -> Path:
-    """What an evaluation during the run found; those before and after it are in the summary."""
-    return directory.path / "evaluations" / f"step_{step:06d}.json"
 
 
 def _as_json(evaluations: Evaluations) -> dict[str, Any]:

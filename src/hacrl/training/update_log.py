@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable
 from typing import Any
 
-from hacrl.runs.directory import RunDirectory
+from hacrl.runs.directory import RunDirectory, step_files
 from hacrl.runs.files import append_jsonl, make_directory, truncate_jsonl, write_atomic
 from hacrl.training.updates import UpdateRecord
 from hacrl.types import Prompt
@@ -23,7 +23,7 @@ def write_updates(
     """Write all of a step's updates at once: the file is there completely or not at all."""
     lines = [{"prompts": {prompt.id: _prompt(prompt) for prompt in prompts}}, *map(_line, updates)]
     make_directory(run.updates)
-    path = run.updates / f"step_{step:06d}.jsonl"
+    path = run.update_file(step)
     write_atomic(path, "".join(json.dumps(line, allow_nan=False) + "\n" for line in lines).encode())
 
 
@@ -36,8 +36,8 @@ def write_warnings(run: RunDirectory, step: int, messages: Iterable[str]) -> Non
 def forget_after(run: RunDirectory, step: int) -> None:
     """Drop what was written after a step: a resumed run writes it again."""
     truncate_jsonl(run.warnings, lambda line: line["step"] <= step)
-    for path in run.updates.glob("step_*.jsonl"):
-        if int(path.stem.removeprefix("step_")) > step:
+    for written, path in step_files(run.updates).items():
+        if written > step:
             path.unlink()
 
 

@@ -81,4 +81,4 @@ def test_user_errors_exit_with_2_and_one_line(run: Path, tmp_path: Path) -> None
     with (run / "trajectories" / "step_000001.jsonl").open("a") as file:
         file.write("{}\n")
     result = CliRunner().invoke(app, [str(run)])
-    assert (result.exit_code, "row 4: missing keys" in result.stderr) == (2, True)
+    assert (result.exit_code, "line 4: missing keys" in result.stderr) == (2, True)

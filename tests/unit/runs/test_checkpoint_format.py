@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hacrl.runs.checkpoint_format import _sealed
 from hacrl.runs.checkpoints import CheckpointStore
 from hacrl.runs.files import StorageError, digest
-from helpers_checkpoint import BIG, SMALL, assert_latest, files, folders, save_steps, writing
+from helpers_checkpoint import BIG, SMALL, assert_latest, files, names_in, save_steps, writing
 
 FILES = ("manifest.json", *files(0))
 
@@ -67,31 +67,31 @@ def test_any_truncation_is_found_and_named(two_steps: Path, name: str, length: i
     assert_passes_over(two_steps, path, data[: length % len(data)])
 
 
-def swap_agents(folder: Path) -> None:
-    (folder / "agents/small").rename(folder / "agents/other")
-    (folder / "agents/big").rename(folder / "agents/small")
-    (folder / "agents/other").rename(folder / "agents/big")
+def swap_agents(directory: Path) -> None:
+    (directory / "agents/small").rename(directory / "agents/other")
+    (directory / "agents/big").rename(directory / "agents/small")
+    (directory / "agents/other").rename(directory / "agents/big")
 
 
-def swap_weights(folder: Path) -> None:
-    small, big = folder / SMALL, folder / BIG
+def swap_weights(directory: Path) -> None:
+    small, big = directory / SMALL, directory / BIG
     data = small.read_bytes()
     small.write_bytes(big.read_bytes())
     big.write_bytes(data)
 
 
-def pickle_as_weights(folder: Path) -> None:
-    (folder / SMALL).write_bytes(pickle.dumps({"w": 1}))
+def pickle_as_weights(directory: Path) -> None:
+    (directory / SMALL).write_bytes(pickle.dumps({"w": 1}))
 
 
-def link_weights_elsewhere(folder: Path) -> None:
-    (folder / SMALL).rename(folder.parent / "elsewhere")
-    (folder / SMALL).symlink_to(folder.parent / "elsewhere")
+def link_weights_elsewhere(directory: Path) -> None:
+    (directory / SMALL).rename(directory.parent / "elsewhere")
+    (directory / SMALL).symlink_to(directory.parent / "elsewhere")
 
 
 def overwrite_manifest(text: str) -> Callable[[Path], None]:
-    def overwrite(folder: Path) -> None:
-        (folder / "manifest.json").write_text(text)
+    def overwrite(directory: Path) -> None:
+        (directory / "manifest.json").write_text(text)
 
     overwrite.__name__ = f"manifest_{text}"
     return overwrite
@@ -104,9 +104,9 @@ def overwrite_manifest(text: str) -> Callable[[Path], None]:
         (swap_weights, "agents/big/state.safetensors has"),
         (pickle_as_weights, f"{SMALL} has"),
         (link_weights_elsewhere, f"{SMALL} is not a plain file"),
-        (lambda folder: (folder / SMALL).unlink(), f"{SMALL} is missing"),
-        (lambda folder: (folder / "agents/evil.pkl").touch(), "agents/evil.pkl is not in the manifest"),
-        (lambda folder: (folder / "manifest.json").unlink(), "manifest.json: No such file"),
+        (lambda directory: (directory / SMALL).unlink(), f"{SMALL} is missing"),
+        (lambda directory: (directory / "agents/evil.pkl").touch(), "agents/evil.pkl is not in the manifest"),
+        (lambda directory: (directory / "manifest.json").unlink(), "manifest.json: No such file"),
         (overwrite_manifest("[]"), "manifest.json is damaged"),
         (overwrite_manifest("{}"), "manifest.json is damaged"),
         (overwrite_manifest(""), "manifest.json is not the manifest of a checkpoint"),
@@ -190,9 +190,9 @@ def test_a_bad_name_is_refused_before_anything_is_written(
     store: CheckpointStore, tmp_path: Path, name: str
 ) -> None:
     with pytest.raises(ValueError, match=r"cannot (name a checkpoint's file|hold JSON)") as caught:
-        store.save(1, lambda folder: {name: {}})
+        store.save(1, lambda directory: {name: {}})
     assert repr(name) in str(caught.value)
-    assert folders(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -206,33 +206,33 @@ def test_bad_contents_are_refused_before_anything_is_written(
     store: CheckpointStore, tmp_path: Path, name: str, content: Any, message: str
 ) -> None:
     with pytest.raises(TypeError, match=message):
-        store.save(1, lambda folder: {name: content})
-    assert folders(tmp_path) == []
+        store.save(1, lambda directory: {name: content})
+    assert names_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("name", ["agents/a/.metadata", "agents/a/state.pkl", "state.pt", "manifest.json"])
 def test_a_file_that_may_be_a_pickle_makes_no_checkpoint(
     store: CheckpointStore, tmp_path: Path, name: str
 ) -> None:
-    def write(folder: Path) -> dict[str, Any]:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(pickle.dumps({"w": 1}))
+    def write(directory: Path) -> dict[str, Any]:
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(pickle.dumps({"w": 1}))
         return {}
 
     with pytest.raises(ValueError, match=f"'{name}' cannot name a checkpoint's file"):
         store.save(1, write, background=False)
-    assert folders(tmp_path) == []
+    assert names_in(tmp_path) == []
 
 
 def test_bad_settings_and_unknown_names_are_refused(store: CheckpointStore, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="keep: at least 1 checkpoint has to stay, got 0"):
         CheckpointStore(tmp_path, keep=0)
     with pytest.raises(ValueError, match="step: expected 0 or more, got -1"):
-        store.save(-1, lambda folder: {})
+        store.save(-1, lambda directory: {})
     save_steps(store, 1)
     latest = store.latest()
     assert latest is not None
     with pytest.raises(StorageError, match=r"step_00000001 holds no 'data\.json', only agents/big/state"):
         latest.json("data.json")
     with pytest.raises(StorageError, match=r"step_00000001 holds no 'agents/smal', only agents/big/state"):
-        latest.folder("agents/smal")
+        latest.directory("agents/smal")

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hacrl.runs import checkpoints as checkpoint_module
-from hacrl.runs.checkpoint_format import read_folder
+from hacrl.runs.checkpoint_format import read_checkpoint
 from hacrl.runs.checkpoints import CheckpointStore
 from hacrl.runs.files import StorageError
-from helpers_checkpoint import SMALL, assert_holds, assert_latest, files, folders, save_steps, writing
+from helpers_checkpoint import SMALL, assert_holds, assert_latest, files, names_in, save_steps, writing
 from helpers_kills import kill_at_every_change, run_alone
 
 
@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[CheckpointStore]:
 
 def test_the_newest_state_is_found_bit_for_bit(store: CheckpointStore) -> None:
     assert store.latest() is None
-    store.save(0, lambda folder: {}, background=False)
+    store.save(0, lambda directory: {}, background=False)
     first = store.latest()
     assert first is not None
     assert first.names() == ()
@@ -56,7 +56,7 @@ def test_the_newest_state_is_found_bit_for_bit(store: CheckpointStore) -> None:
 @settings(max_examples=30, deadline=None)
 def test_json_comes_back_exactly(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     store = CheckpointStore(tmp_path_factory.mktemp("json"), keep=1)
-    store.save(1, lambda folder: {"value.json": value}, background=False)
+    store.save(1, lambda directory: {"value.json": value}, background=False)
     latest = store.latest()
     assert latest is not None
     assert latest.json("value.json") == value
@@ -64,7 +64,7 @@ def test_json_comes_back_exactly(tmp_path_factory: pytest.TempPathFactory, value
 
 def test_json_is_a_snapshot_of_the_moment_of_saving(store: CheckpointStore) -> None:
     position = {"row": [1]}
-    store.save(1, lambda folder: {"data.json": position})
+    store.save(1, lambda directory: {"data.json": position})
     position["row"].append(2)
     store.wait()
     latest = store.latest()
@@ -91,9 +91,9 @@ def test_everything_is_on_the_disk_before_the_checkpoint_gets_its_name(
     monkeypatch.setattr(os, "fsync", note_sync)
     monkeypatch.setattr(os, "rename", note_rename)
     save_steps(store, 1)
-    folder = tmp_path / "step_00000001"
-    written = {path: path.stat().st_ino for path in (folder, *folder.rglob("*"))}
-    assert len(written) == len(files(1)) + 5  # the manifest, the folder itself and three below it
+    directory = tmp_path / "step_00000001"
+    written = {path: path.stat().st_ino for path in (directory, *directory.rglob("*"))}
+    assert len(written) == len(files(1)) + 5  # the manifest, the directory itself and three below it
     assert {path for path, inode in written.items() if inode not in synced_before_rename} == set()
     assert synced == [tmp_path.stat().st_ino]
 
@@ -104,13 +104,13 @@ def test_another_store_sees_the_same_checkpoints(store: CheckpointStore, tmp_pat
     assert_latest(other, 2)
     save_steps(other, 3)
     assert_latest(store, 3)
-    assert folders(tmp_path) == ["step_00000003"]
+    assert names_in(tmp_path) == ["step_00000003"]
 
 
 def test_an_intact_step_is_not_written_again(store: CheckpointStore, tmp_path: Path) -> None:
     save_steps(store, 4)
     before = (tmp_path / "step_00000004" / SMALL).stat().st_ino
-    saved = store.save(4, lambda folder: {"trainer.json": "other"}, background=False)
+    saved = store.save(4, lambda directory: {"trainer.json": "other"}, background=False)
     assert saved.result() == tmp_path / "step_00000004"
     assert (tmp_path / "step_00000004" / SMALL).stat().st_ino == before
     assert_latest(store, 4)
@@ -138,7 +138,7 @@ def test_the_last_ones_and_the_best_stay(
     store = CheckpointStore(tmp_path, keep)
     for step, score in enumerate(scores):
         store.save(step, writing(step), score=score, background=False)
-    assert folders(tmp_path) == [f"step_{step:08d}" for step in stay]
+    assert names_in(tmp_path) == [f"step_{step:08d}" for step in stay]
 
 
 def test_damaged_ones_do_not_count_and_go_with_the_next_save(tmp_path: Path) -> None:
@@ -148,9 +148,9 @@ def test_damaged_ones_do_not_count_and_go_with_the_next_save(tmp_path: Path) -> 
         (tmp_path / f"step_0000000{step}" / SMALL).unlink()
     resumed = CheckpointStore(tmp_path, keep=1)
     assert_latest(resumed, 2)
-    assert folders(tmp_path) == ["step_00000002", "step_00000008", "step_00000009"]
+    assert names_in(tmp_path) == ["step_00000002", "step_00000008", "step_00000009"]
     save_steps(resumed, 3)
-    assert folders(tmp_path) == ["step_00000003"]
+    assert names_in(tmp_path) == ["step_00000003"]
 
 
 def test_a_damaged_step_is_replaced_when_it_is_done_again(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_damaged_step_is_replaced_when_it_is_done_again(tmp_path: Path) -> Non
     for step in (2, 3):
         save_steps(store, step)
         assert_latest(store, step)
-    assert folders(tmp_path) == ["step_00000002", "step_00000003"]
+    assert names_in(tmp_path) == ["step_00000002", "step_00000003"]
 
 
 def test_leftovers_are_ignored_and_removed_by_the_next_save(store: CheckpointStore, tmp_path: Path) -> None:
@@ -171,7 +171,7 @@ def test_leftovers_are_ignored_and_removed_by_the_next_save(store: CheckpointSto
     assert_latest(store, 1)
     assert store.damaged == []
     save_steps(store, 2)
-    assert folders(tmp_path) == ["notes.txt", "step_00000001", "step_00000002"]
+    assert names_in(tmp_path) == ["notes.txt", "step_00000001", "step_00000002"]
 
 
 # Failing disks
@@ -180,13 +180,13 @@ def test_leftovers_are_ignored_and_removed_by_the_next_save(store: CheckpointSto
 @pytest.mark.usefixtures("small_disk")
 def test_a_file_that_does_not_fit_leaves_the_old_state(store: CheckpointStore, tmp_path: Path) -> None:
     save_steps(store, 1)
-    saved = store.save(2, lambda folder: {"first.json": 1, "trainer.json": ["x" * 5000]})
+    saved = store.save(2, lambda directory: {"first.json": 1, "trainer.json": ["x" * 5000]})
     message = r"cannot write .*trainer\.json: File too large \(free some space"
     with pytest.raises(StorageError, match=message):
-        saved.result()  # whoever waits for the folder hears of it
+        saved.result()  # whoever waits for the directory hears of it
     with pytest.raises(StorageError, match=message):
         store.wait()
-    assert folders(tmp_path) == ["step_00000001"]
+    assert names_in(tmp_path) == ["step_00000001"]
     assert_latest(store, 1)
     save_steps(store, 2)
     assert_latest(store, 2)
@@ -195,13 +195,13 @@ def test_a_file_that_does_not_fit_leaves_the_old_state(store: CheckpointStore, t
 def test_whoever_writes_and_fails_leaves_the_old_state(store: CheckpointStore, tmp_path: Path) -> None:
     save_steps(store, 1)
 
-    def write(folder: Path) -> dict[str, Any]:
-        writing(2)(folder)
+    def write(directory: Path) -> dict[str, Any]:
+        writing(2)(directory)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         store.save(2, write)
-    assert folders(tmp_path) == ["step_00000001"]
+    assert names_in(tmp_path) == ["step_00000001"]
     save_steps(store, 2)
     assert_latest(store, 2)
 
@@ -239,7 +239,7 @@ def test_every_failing_call_leaves_the_old_state_and_names_a_file(
 
 
 def test_an_error_in_the_background_surfaces_once_at_the_next_call(store: CheckpointStore) -> None:
-    store.save(1, lambda folder: {"a/b.json": (folder / "a").touch()})
+    store.save(1, lambda directory: {"a/b.json": (directory / "a").touch()})
     with pytest.raises(StorageError, match=r"cannot write .*a/b\.json: File exists"):
         store.save(2, writing(2))
     assert store.latest() is None
@@ -253,22 +253,22 @@ def test_saves_in_the_background_follow_one_another(
 ) -> None:
     gate = threading.Event()
     order: list[tuple[str, int]] = []
-    seal = checkpoint_module.seal_folder
+    seal = checkpoint_module.seal_checkpoint
 
     def write(step: int) -> Callable[[Path], dict[str, Any]]:
         order.append(("write", step))
         return writing(step)
 
-    def slow(folder: Path, step: int, *rest: Any) -> None:
+    def slow(directory: Path, step: int, *rest: Any) -> None:
         order.append(("begin", step))
         assert gate.wait(30)
-        seal(folder, step, *rest)
+        seal(directory, step, *rest)
         order.append(("end", step))
 
-    monkeypatch.setattr(checkpoint_module, "seal_folder", slow)
-    store.save(1, lambda folder: write(1)(folder))
+    monkeypatch.setattr(checkpoint_module, "seal_checkpoint", slow)
+    store.save(1, lambda directory: write(1)(directory))
     assert store.latest() is None
-    second = threading.Thread(target=store.save, args=(2, lambda folder: write(2)(folder)))
+    second = threading.Thread(target=store.save, args=(2, lambda directory: write(2)(directory)))
     second.start()
     gate.set()
     second.join()
@@ -281,7 +281,7 @@ def test_closing_finishes_the_last_save(tmp_path: Path) -> None:
     store = CheckpointStore(tmp_path, keep=1)
     store.save(1, writing(1))
     store.close()
-    assert folders(tmp_path) == ["step_00000001"]
+    assert names_in(tmp_path) == ["step_00000001"]
     assert_latest(store, 1)
 
 
@@ -312,12 +312,12 @@ def test_a_kill_inside_every_change_of_a_save_leaves_the_old_or_the_new_state(
         latest = store.latest()
         assert latest is not None
         assert_holds(latest, latest.step)
-        for folder in victim.glob("step_????????"):
-            assert damaged or read_folder(folder)  # a half-removed one must not look like a checkpoint
+        for directory in victim.glob("step_????????"):
+            assert damaged or read_checkpoint(directory)  # a half-removed one must not look like a checkpoint
         found.append(latest.step)
         save_steps(store, latest.step + 1)
         assert_latest(store, latest.step + 1)
-        assert folders(victim) == ["step_00000001", f"step_{latest.step + 1:08d}"]
+        assert names_in(victim) == ["step_00000001", f"step_{latest.step + 1:08d}"]
     assert len(victims) > 30
     assert found == sorted(found)
     assert set(found) == {2, 3}

@@ -91,7 +91,7 @@ def test_a_directory_without_rights_says_what_to_do(
         make_directory(tmp_path / "new")
 
 
-def test_missing_folders_and_files_in_the_way_are_named(tmp_path: Path) -> None:
+def test_missing_directories_and_files_in_the_way_are_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match=r"file/below: Not a directory \(a part of the path is a file"):
         make_directory(tmp_path / "file" / "below")

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from hacrl.runs.trajectories import read_run, read_step, step_file, write_step
+from hacrl.runs.directory import RunDirectory
+from hacrl.runs.files import StorageError
+from hacrl.runs.reader import RunReader
+from hacrl.runs.trajectories import read_step, write_step
 from helpers_sharing import HARD_TEXTS, trajectory
 
 
@@ -23,13 +26,13 @@ def test_trajectories_read_back_identically(tmp_path: Path) -> None:
 def test_a_run_is_read_in_the_order_of_its_steps(tmp_path: Path) -> None:
     for step in (10, 2, 1):
         write_step(tmp_path, step, [trajectory(step=step)])
-    assert [found.step for found in read_run(tmp_path)] == [1, 2, 10]
+    assert [found.step for found in RunReader(tmp_path).trajectories()] == [1, 2, 10]
 
 
 def test_a_repeated_step_replaces_its_file(tmp_path: Path) -> None:
     write_step(tmp_path, 1, [trajectory(), trajectory(sample=1)])
     write_step(tmp_path, 1, [trajectory()])
-    assert list(read_run(tmp_path)) == [trajectory()]
+    assert list(RunReader(tmp_path).trajectories()) == [trajectory()]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +46,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, bad: dict[str, Any],
     write_step(tmp_path, 1, [trajectory()])
     with pytest.raises(ValueError, match=message):
         write_step(tmp_path, 1, [trajectory(sample=1), trajectory(**bad)])
-    assert list(read_run(tmp_path)) == [trajectory()]
+    assert list(RunReader(tmp_path).trajectories()) == [trajectory()]
 
 
 @pytest.mark.parametrize(
@@ -59,11 +62,11 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, bad: dict[str, Any],
         ({"extra": 1}, r"missing keys \[\], unknown keys \['extra'\]"),
     ],
 )
-def test_a_bad_row_is_named(tmp_path: Path, change: dict[str, object], message: str) -> None:
+def test_a_bad_line_is_named(tmp_path: Path, change: dict[str, object], message: str) -> None:
     path = write_step(tmp_path, 1, [trajectory()])
     with path.open("a") as file:
         file.write(json.dumps({**asdict(trajectory()), **change}) + "\n")
-    with pytest.raises(ValueError, match=rf"step_000001.jsonl, row 2: {message}"):
+    with pytest.raises(StorageError, match=rf"step_000001.jsonl, line 2: {message}"):
         list(read_step(path))
 
 
@@ -77,13 +80,13 @@ def test_a_bad_row_is_named(tmp_path: Path, change: dict[str, object], message: 
     ],
 )
 def test_a_line_that_is_no_trajectory_is_named(tmp_path: Path, line: str, message: str) -> None:
-    path = step_file(tmp_path, 7)
+    path = RunDirectory(tmp_path).trajectory_file(7)
     path.parent.mkdir()
     path.write_text(line + "\n")
-    with pytest.raises(ValueError, match=rf"step_000007.jsonl, row 1: {message}"):
-        list(read_run(tmp_path))
+    with pytest.raises(StorageError, match=rf"step_000007.jsonl, line 1: {message}"):
+        list(RunReader(tmp_path).trajectories())
 
 
 def test_a_directory_without_trajectories_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="holds no shared trajectories"):
-        list(read_run(tmp_path))
+    with pytest.raises(StorageError, match="holds no shared trajectories"):
+        list(RunReader(tmp_path).trajectories())

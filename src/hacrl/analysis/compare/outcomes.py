@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
@@ -11,9 +10,8 @@ import numpy as np
 
 from hacrl.analysis.compare.plan import Plan
 from hacrl.analysis.compare.statistics import Array
-from hacrl.runs.directory import RunDirectory
+from hacrl.runs.reader import RunReader
 from hacrl.training.evaluation import MEASURES, Measure
-from hacrl.training.run import evaluation_file
 
 When = Literal["before", "after"]
 Summary = dict[str, Any]
@@ -34,7 +32,7 @@ class Outcomes:
             plan,
             {
                 method: [
-                    json.loads(plan.run(method, seed).directory.summary.read_text()) for seed in plan.seeds
+                    RunReader(plan.run(method, seed).directory.path).final_summary for seed in plan.seeds
                 ]
                 for method in plan.recipes
             },
@@ -153,9 +151,9 @@ class Outcomes:
         """
         points = []
         for seed, summary in zip(self.plan.seeds, self.summaries[method], strict=True):
-            directory = self.plan.run(method, seed).directory
+            run = RunReader(self.plan.run(method, seed).directory.path)
             every, steps = self.plan.recipes[method].evaluation.every, summary["steps"]
-            found = {step: _read_evaluation(directory, step) for step in range(every, steps, every)}
+            found = {step: run.evaluation(step) for step in range(every, steps, every)}
             found[steps] = {agent: kept["after"] for agent, kept in summary["agents"].items()}
             if self.has_before:
                 found[0] = {agent: kept["before"] for agent, kept in summary["agents"].items()}
@@ -168,11 +166,6 @@ class Outcomes:
     def _mean_of_agents(self, evaluations: Summary, task: str, measure: Measure) -> Array:
         outcomes = [evaluations[agent][task]["problems"][measure] for agent in self.agents]
         return np.asarray(np.array(outcomes, dtype=float).mean(axis=0))
-
-
-def _read_evaluation(directory: RunDirectory, step: int) -> Summary:
-    evaluation: Summary = json.loads(evaluation_file(directory, step).read_text())
-    return evaluation
 
 
 def same_problems(outcomes: Outcomes) -> None:

@@ -1,0 +1,190 @@
+"""Reads what a run left in its directory: the one place where its files are opened, parsed and checked.
+
+A run that is still training can be read too, as far as it is. Every error is a `StorageError` that names the
+file, and the line where there are lines. The recipe comes as plain values; `hacrl.recipe.saved_recipe` parses
+them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hacrl.runs.checkpoint_format import Checkpoint, find_checkpoints, read_checkpoint
+from hacrl.runs.directory import RunDirectory, step_files
+from hacrl.runs.files import (
+    StorageError,
+    expect,
+    explain_os_errors,
+    is_integer,
+    is_number,
+    read_json,
+    read_jsonl,
+)
+from hacrl.runs.trajectories import read_step
+from hacrl.types import Trajectory
+
+
+class RunReader:
+    """A run, read file by file when it is asked for. The small files are read once and kept.
+
+    Trajectories and the update log can be large: the reader lists their files, to be read a step at a time.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.directory = RunDirectory(path)
+
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        path = self.directory.config
+        with explain_os_errors(path, "read"):
+            if not path.is_file():
+                raise StorageError(
+                    f"{self.path} holds no run (no {path.name}): give the --out of hacrl train"
+                )
+        config = read_json(path)
+        try:
+            _check_config(config)
+        except ValueError as error:
+            raise StorageError(f"{path} is not the configuration of a run: {error}") from error
+        return config
+
+    @property
+    def recipe(self) -> dict[str, Any]:
+        """The resolved recipe as plain values."""
+        recipe: dict[str, Any] = self._config["recipe"]
+        return recipe
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """The packages that the run was started with."""
+        versions: dict[str, str] = self._config["versions"]
+        return versions
+
+    @property
+    def agents(self) -> list[str]:
+        """Names, sorted."""
+        return sorted(agent["name"] for agent in self.recipe["agents"])
+
+    @property
+    def method(self) -> str:
+        """The name of the method."""
+        return str(self.recipe["method"]["name"])
+
+    @cached_property
+    def metrics(self) -> list[dict[str, Any]]:
+        """One line per step; step 0 is the evaluation before training."""
+        return _checked_lines(self.directory.metrics, _check_metrics)
+
+    @cached_property
+    def warnings(self) -> list[dict[str, Any]]:
+        """`step` and `message` of every warning."""
+        return _checked_lines(self.directory.warnings, _check_warning)
+
+    @cached_property
+    def summary(self) -> dict[str, Any] | None:
+        """What the run did to each agent and what it cost; None: it is not finished."""
+        path = self.directory.summary
+        if not path.exists():
+            return None
+        summary = read_json(path)
+        if not isinstance(summary.get("agents"), dict):
+            raise StorageError(f"{path} is not the summary of a run: it has no agents")
+        return summary
+
+    @property
+    def final_summary(self) -> dict[str, Any]:
+        """The summary of a run that has to be finished."""
+        if self.summary is None:
+            raise StorageError(f"{self.path} is not finished: it has no {self.directory.summary.name}")
+        return self.summary
+
+    def evaluation(self, step: int) -> dict[str, Any]:
+        """An evaluation during the run: agent -> task -> what was found."""
+        return read_json(self.directory.evaluation_file(step))
+
+    def trajectory_files(self) -> dict[int, Path]:
+        """By step, in order, for `trajectories.read_step`; none if the run kept no trajectories."""
+        return step_files(self.directory.trajectories)
+
+    def trajectories(self) -> Iterator[Trajectory]:
+        """All trajectories, step by step."""
+        directory = self.directory.trajectories
+        if not directory.is_dir():
+            raise StorageError(f"{self.path} holds no shared trajectories: there is no directory {directory}")
+        for path in self.trajectory_files().values():
+            yield from read_step(path)
+
+    def update_files(self) -> dict[int, Path]:
+        """By step, in order, for `updates.read_updates`; none if the run kept no update log."""
+        return step_files(self.directory.updates)
+
+    def checkpoints(self) -> dict[int, Path]:
+        """By step, in order; `checkpoint` reads one."""
+        return find_checkpoints(self.directory.checkpoints)
+
+    def checkpoint(self, step: int) -> Checkpoint:
+        """The checkpoint of a step, every file checked against its digest."""
+        found = self.checkpoints()
+        if step not in found:
+            steps = ", ".join(map(str, found)) or "none"
+            raise StorageError(f"{self.path} has no checkpoint of step {step}, only of {steps}")
+        return read_checkpoint(found[step])
+
+    def last_written(self) -> float:
+        """When the last step was written, in seconds since 1970."""
+        path = self.directory.metrics if self.metrics else self.directory.config
+        with explain_os_errors(path, "read"):
+            return path.stat().st_mtime
+
+    def version_tag(self) -> str:
+        """Changes whenever one of the small files does; cheap enough to ask every few seconds."""
+        run = self.directory
+        marks = []
+        for file in (run.config, run.metrics, run.summary, run.warnings):
+            if file.exists():
+                status = file.stat()
+                marks.append(f"{status.st_mtime_ns}-{status.st_size}")
+        return ".".join(marks)
+
+
+def _checked_lines(path: Path, check: Callable[[Mapping[str, Any]], None]) -> list[dict[str, Any]]:
+    """The lines of a file that grows, none before its first; `check` raises `ValueError` for a bad one."""
+    lines = read_jsonl(path) if path.exists() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            check(line)
+        except ValueError as error:
+            raise StorageError(f"{path}, line {number}: {error}") from error
+    return lines
+
+
+def _check_config(config: Mapping[str, Any]) -> None:
+    """What every reader relies on; the recipe's own rules are checked where it is parsed."""
+    recipe = config.get("recipe")
+    expect(config, "recipe", isinstance(recipe, dict), "the recipe's keys")
+    expect(config, "versions", isinstance(config.get("versions"), dict), "versions by package")
+    recipe = config["recipe"]
+    agents, method = recipe.get("agents"), recipe.get("method")
+    expect(recipe, "agents", isinstance(agents, list) and all(map(_is_agent, agents)), "names and models")
+    expect(recipe, "method", isinstance(method, dict) and isinstance(method.get("name"), str), "a name")
+    expect(recipe, "seed", is_integer(recipe.get("seed")), "a whole number")
+    expect(recipe, "task", recipe.get("task") is not None, "a task")
+
+
+def _is_agent(agent: object) -> bool:
+    return isinstance(agent, dict) and all(isinstance(agent.get(key), str) for key in ("name", "model"))
+
+
+def _check_metrics(line: Mapping[str, Any]) -> None:
+    expect(line, "step", is_integer(line.get("step")), "a whole number")
+    for key, value in line.items():
+        expect(line, key, is_number(value), "a number")
+
+
+def _check_warning(line: Mapping[str, Any]) -> None:
+    expect(line, "step", is_integer(line.get("step")), "a whole number")
+    expect(line, "message", isinstance(line.get("message"), str), "a text")

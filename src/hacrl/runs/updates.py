@@ -1,0 +1,105 @@
+"""The update log of a run: `RUN/updates/step_000001.jsonl`, what every learner did with every response.
+
+The first line holds the step's prompts. One line follows for every update of every learner, its responses in
+columns; `hacrl.training.update_log` writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hacrl.runs.files import expect, is_integer, is_number, parse_jsonl
+
+PLACES = (None, "inside", "below", "above")
+"""Where a peer's ratio lies; None for own responses, and where there is no window or no ratio."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedUpdate:
+    """One update of one learner. Columns have an entry for each response of the mini-batch."""
+
+    learner: str
+    update: int
+    """Counted within the step, from 0."""
+    window: tuple[float, float] | None
+    """Bounds of peers' ratios, if the method has any."""
+    source: list[str]
+    prompt_id: list[str]
+    sample: list[int]
+    advantage: list[float]
+    omega: list[float]
+    ratio: list[float | None]
+    """None: advantage 0, so nothing was computed."""
+    place: list[str | None]
+    """One of `PLACES`."""
+    coefficient: list[float]
+    """Gradient coefficient: advantage times weight; 0 where a clip or the window cuts the response off."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepUpdates:
+    """The update log of one step."""
+
+    prompts: dict[str, Any]
+    """By id: `text` and the gold `answer`."""
+    updates: list[LoggedUpdate]
+
+
+def read_updates(path: Path) -> StepUpdates:
+    """One step's file. A bad line is an error that names file, line and reason."""
+    step = StepUpdates({}, [])
+    for line in parse_jsonl(path, _parse):
+        if isinstance(line, LoggedUpdate):
+            step.updates.append(line)
+        else:
+            step.prompts.update(line)
+    return step
+
+
+def _parse(line: object) -> LoggedUpdate | dict[str, Any]:
+    """An update, or the prompts of the first line."""
+    if not isinstance(line, dict):
+        raise ValueError(f"expected a JSON object, got {type(line).__name__}")
+    if "prompts" in line:
+        expect(line, "prompts", isinstance(line["prompts"], dict), "the step's prompts by id")
+        return dict(line["prompts"])
+    expect(line, "learner", isinstance(line.get("learner"), str), "a name")
+    expect(line, "update", is_integer(line.get("update")), "a whole number")
+    expect(line, "window", _is_window(line.get("window")), "two numbers or null")
+    for key, (holds, expected) in _COLUMNS.items():
+        _expect_column(line, key, holds, expected)
+    window = None if line["window"] is None else (line["window"][0], line["window"][1])
+    columns = {key: line[key] for key in _COLUMNS}
+    return LoggedUpdate(line["learner"], line["update"], window, **columns)
+
+
+def _expect_column(line: Mapping[str, Any], key: str, holds: Callable[[object], bool], expected: str) -> None:
+    """A list as long as `source`, whose entries are all as they should be."""
+    column = line.get(key)
+    expect(line, key, isinstance(column, list) and all(map(holds, column)), f"a list of {expected}")
+    if len(line[key]) != len(line["source"]):
+        raise ValueError(f"{key}: {len(line[key])} entries, but source has {len(line['source'])}")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_window(value: object) -> bool:
+    return value is None or (isinstance(value, list) and len(value) == 2 and all(map(is_number, value)))
+
+
+_COLUMNS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "source": (_is_text, "names"),
+    "prompt_id": (_is_text, "strings"),
+    "sample": (is_integer, "whole numbers"),
+    "advantage": (is_number, "numbers"),
+    "omega": (is_number, "numbers"),
+    "ratio": (lambda value: value is None or is_number(value), "numbers or nulls"),
+    "place": (lambda value: value in PLACES, f"{', '.join(map(str, PLACES[1:]))} or nulls"),
+    "coefficient": (is_number, "numbers"),
+}
+"""`source` comes first: the others must be as long."""
