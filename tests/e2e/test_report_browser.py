@@ -96,7 +96,7 @@ def test_every_plot_is_drawn(page: Browser) -> None:
 def test_filters_show_what_they_say(page: Browser, run: Path) -> None:
     rows = [line for path in (run / "trajectories").glob("*.jsonl") for line in lines(path)]
     assert matching(page) == len(rows)
-    choose(page, "answer", "right")
+    choose(page, "result", "right")
     right = [row for row in rows if row["reward"] and row["reward"] > 0]
     assert matching(page) == len(right)
     choose(page, "agent", "bob")
@@ -104,7 +104,7 @@ def test_filters_show_what_they_say(page: Browser, run: Path) -> None:
     choose(page, "prompt", right[0]["prompt_id"])
     expected = [r for r in right if r["source"] == "bob" and r["prompt_id"] == right[0]["prompt_id"]]
     assert matching(page) == len(expected)
-    for name in ("answer", "agent", "prompt"):
+    for name in ("result", "agent", "prompt"):
         choose(page, name, "")
     choose(page, "learner", "cy")
     choose(page, "fate", "above the window")

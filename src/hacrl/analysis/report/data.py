@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hacrl.analysis.report.baseline import baseline_data, find_baseline
-from hacrl.analysis.report.files import RunFiles, read_files
 from hacrl.analysis.report.findings import findings, losses
 from hacrl.analysis.report.ratios import ratio_data
 from hacrl.analysis.report.responses import response_data
-from hacrl.analysis.report.series import columns
-from hacrl.analysis.report.summary import outcomes
+from hacrl.analysis.report.series import columns, outcomes
+from hacrl.runs.files import StorageError
+from hacrl.runs.reader import RunReader
+
+ALONE = "gspo"
+"""The method of a baseline: the same agents, each trained alone."""
+_BASELINE_CURVES = re.compile(r"agent/[^/]+/(accuracy|reward|eval/.*)")
 
 
 def report_data(runs: Sequence[Path], baseline: Path | None = None) -> dict[str, Any]:
     """The data of a page on one or several runs; without `baseline`, one beside each run is looked for."""
     names = _names(runs)
-    return {"runs": [_run(path, name, baseline) for path, name in zip(runs, names, strict=True)]}
+    return {"runs": [_run(RunReader(path), name, baseline) for path, name in zip(runs, names, strict=True)]}
 
 
-def _run(path: Path, name: str, baseline: Path | None) -> dict[str, Any]:
-    run = read_files(path)
+def _run(run: RunReader, name: str, baseline: Path | None) -> dict[str, Any]:
+    agents = run.agents
     alone = baseline or find_baseline(run)
     curves = columns(run.metrics)
     results = outcomes(run.summary)
-    ratios = ratio_data(path)
+    ratios = ratio_data(run)
     windowed = bool(ratios and ratios["window"])
     return {
         "name": name,
         "recipe": run.recipe,
         "versions": run.versions,
-        "agents": run.agents,
+        "agents": agents,
         "step": run.metrics[-1]["step"] if run.metrics else 0,
         "finished": run.summary is not None,
-        "updated": _updated(run),
+        "updated": run.last_written(),
         "lines": len(run.metrics),
         **curves,
         "outcomes": results,
@@ -44,7 +49,7 @@ def _run(path: Path, name: str, baseline: Path | None) -> dict[str, Any]:
         "ratios": ratios,
         "responses": response_data(run),
         "warnings": run.warnings,
-        "findings": [*losses(results), *findings(run.agents, curves["series"], windowed=windowed)],
+        "findings": [*losses(results), *findings(agents, curves["series"], windowed=windowed)],
     }
 
 
@@ -57,7 +62,39 @@ def _names(runs: Sequence[Path]) -> list[str]:
     return ["/".join(path.parts[-depth:]) for path in resolved]
 
 
-def _updated(run: RunFiles) -> float:
-    """When the last step was written, in seconds since 1970."""
-    file = run.path / ("metrics.jsonl" if run.metrics else "config.json")
-    return file.stat().st_mtime
+def find_baseline(run: RunReader) -> Path | None:
+    """A run of the same agents alone, with the same task and seed, where demos and comparisons put it."""
+    if run.method == ALONE:
+        return None
+    for path in _neighbours(run.path.resolve()):
+        with suppress(StorageError):  # not a run, or one whose files are just being written
+            other = RunReader(path)
+            if other.method == ALONE and _identity(other.recipe) == _identity(run.recipe):
+                return path
+    return None
+
+
+def baseline_data(path: Path, run: RunReader) -> dict[str, Any]:
+    """What the report needs of the baseline; it must have trained agents of the same names."""
+    baseline = RunReader(path)
+    missing = sorted(set(run.agents) - set(baseline.agents))
+    if missing:
+        raise ValueError(f"--baseline {path}: it has no agent {', '.join(missing)}, which {run.path} has")
+    return {
+        "name": path.name,
+        "method": baseline.method,
+        "seed": baseline.recipe["seed"],
+        "outcomes": outcomes(baseline.summary),
+        **columns(baseline.metrics, lambda key: bool(_BASELINE_CURVES.fullmatch(key))),
+    }
+
+
+def _neighbours(path: Path) -> list[Path]:
+    """Runs beside this one: `demo/alone` for `demo/together`, `runs/gspo/seed_3` for `runs/hacpo/seed_3`."""
+    configs = [*path.parent.glob("*/config.json"), *path.parent.parent.glob(f"*/{path.name}/config.json")]
+    return sorted({config.parent for config in configs} - {path})
+
+
+def _identity(recipe: Mapping[str, Any]) -> tuple[Any, ...]:
+    agents = sorted((agent["name"], agent["model"]) for agent in recipe["agents"])
+    return agents, recipe["task"], recipe["seed"]

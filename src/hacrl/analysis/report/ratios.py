@@ -1,8 +1,7 @@
-"""Ratios and gradient coefficients from a run's update log: histograms per pair, and who moved whom."""
+"""Ratios and gradient coefficients of a whole run, from its update log: what each pair contributed."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from hacrl.analysis.report.series import MOST_STEPS, rounded, spread
-from hacrl.runs.directory import RunDirectory
+from hacrl.runs.reader import RunReader
+from hacrl.runs.updates import LoggedUpdate, read_updates
 
 FINE = 100
 """Bins per unit of the ratio while counting; the report merges them."""
@@ -26,19 +26,19 @@ Pair = tuple[str, str]
 
 @dataclass
 class StepCounts:
-    """One step's updates, added up."""
+    """One step's update log, added up."""
 
     ratios: dict[Pair, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     """Peers' responses by bin of their ratio."""
-    weight: dict[Pair, float] = field(default_factory=lambda: defaultdict(float))
-    """Sum of the pulls' sizes, each as a share of its update."""
+    coefficients: dict[Pair, float] = field(default_factory=lambda: defaultdict(float))
+    """Sum of |gradient coefficient|, each divided by the size of its mini-batch."""
     lowers: list[float] = field(default_factory=list)
     """Lower ends of the window at the updates that saw peers' responses."""
 
 
-def ratio_data(run: Path) -> dict[str, Any] | None:
-    """Histograms and shares of the gradient for the report; None when the run kept no updates."""
-    steps = {step: _counts_of(path) for step, path in update_files(run).items()}
+def ratio_data(run: RunReader) -> dict[str, Any] | None:
+    """Histograms of ratios, and each source's share of the gradient; None if the run kept no update log."""
+    steps = {step: _count(path, path.stat().st_mtime_ns) for step, path in run.update_files().items()}
     if not steps:
         return None
     width, first, bins = _bins(list(steps.values()))
@@ -58,60 +58,39 @@ def ratio_data(run: Path) -> dict[str, Any] | None:
             ]
             for pair in pairs
         },
-        "weight": {
+        "coefficients": {
             "steps": shown,
             "shares": {
-                "->".join(pair): [rounded(_share(steps[step].weight, pair)) for step in shown]
-                for pair in sorted({pair for counts in steps.values() for pair in counts.weight})
+                "->".join(pair): [rounded(_share(steps[step].coefficients, pair)) for step in shown]
+                for pair in sorted({pair for counts in steps.values() for pair in counts.coefficients})
             },
         },
     }
 
 
-def update_files(run: Path) -> dict[int, Path]:
-    """The files of a run's update log by step."""
-    paths = sorted(RunDirectory(run).updates.glob("step_*.jsonl"))
-    return {int(path.stem.removeprefix("step_")): path for path in paths}
-
-
-def read_updates(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of one file; the first holds the prompts."""
-    with path.open(encoding="utf-8") as file:
-        for row, line in enumerate(file, start=1):
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise ValueError(f"{path}, row {row} is not JSON: {error}") from error
-
-
-def _counts_of(path: Path) -> StepCounts:
-    return _count(path, path.stat().st_mtime_ns)
-
-
 @lru_cache(maxsize=4096)
 def _count(path: Path, written: int) -> StepCounts:
-    """Add up a file; one that was not written again since is not read again."""
+    """Add up a file; it is read again only when it was `written` again."""
     counts = StepCounts()
-    for update in read_updates(path):
-        if "prompts" not in update:
-            _add(counts, update)
+    for update in read_updates(path).updates:
+        _add(counts, update)
     return counts
 
 
-def _add(counts: StepCounts, update: Mapping[str, Any]) -> None:
-    learner, sources = update["learner"], update["source"]
-    if update["window"] and any(source != learner for source in sources):
-        counts.lowers.append(update["window"][0])
-    for source, ratio, coefficient in zip(sources, update["ratio"], update["coefficient"], strict=True):
-        counts.weight[source, learner] += abs(coefficient) / len(sources)
+def _add(counts: StepCounts, update: LoggedUpdate) -> None:
+    learner, sources = update.learner, update.source
+    if update.window and any(source != learner for source in sources):
+        counts.lowers.append(update.window[0])
+    for source, ratio, coefficient in zip(sources, update.ratio, update.coefficient, strict=True):
+        counts.coefficients[source, learner] += abs(coefficient) / len(sources)
         if source != learner and ratio is not None:
             counts.ratios[source, learner][min(LARGEST, int(ratio * FINE + 1e-9))] += 1
 
 
-def _share(weight: Mapping[Pair, float], pair: Pair) -> float | None:
-    """A source's share of everything that pulled the learner in a step."""
-    total = sum(value for (_, learner), value in weight.items() if learner == pair[1])
-    return weight.get(pair, 0.0) / total if total else None
+def _share(coefficients: Mapping[Pair, float], pair: Pair) -> float | None:
+    """A source's share of the learner's gradient coefficients in a step."""
+    total = sum(value for (_, learner), value in coefficients.items() if learner == pair[1])
+    return coefficients.get(pair, 0.0) / total if total else None
 
 
 def _bins(steps: Sequence[StepCounts]) -> tuple[int, int, int]:

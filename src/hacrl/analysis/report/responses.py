@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
-from hacrl.analysis.report.files import RunFiles
-from hacrl.analysis.report.ratios import read_updates, update_files
 from hacrl.analysis.report.series import spread
-from hacrl.analysis.report.tokens import load_tokenizers, piece_lengths
-from hacrl.runs.directory import RunDirectory
+from hacrl.runs.reader import RunReader
 from hacrl.runs.trajectories import read_step
+from hacrl.runs.updates import PLACES, LoggedUpdate, StepUpdates, read_updates
 from hacrl.types import Trajectory
 
 BUDGET = 1_400_000
@@ -28,7 +27,6 @@ MOST_READ = 400_000_000
 """Bytes of trajectories read for a report: fewer steps of a run with long responses are looked at."""
 LONGEST = 4000
 """Characters of a response that are kept."""
-PLACES = (None, "inside", "below", "above")
 
 Key = tuple[str, str, int]
 """Source, prompt, sample."""
@@ -36,13 +34,13 @@ Groups = dict[str, list[Trajectory]]
 """Responses by prompt."""
 
 
-def response_data(run: RunFiles) -> dict[str, Any] | None:
+def response_data(run: RunReader) -> dict[str, Any] | None:
     """Responses to whole prompts of evenly spaced steps, as many as fit; None when none were kept.
 
     Prompts are chosen by a hash of their names and every step gets equally many, so that neither rewards nor
     texts decide what is shown.
     """
-    files = _trajectory_files(run.path)
+    files = run.trajectory_files()
     if not files:
         return None
     for most in (MOST_STEPS, 12, 6, 3, FEWEST_STEPS):
@@ -54,11 +52,6 @@ def response_data(run: RunFiles) -> dict[str, Any] | None:
         if number:
             break
     return _packed(run, by_step, max(1, number), len(files))
-
-
-def _trajectory_files(run: Path) -> dict[int, Path]:
-    paths = sorted(RunDirectory(run).trajectories.glob("step_*.jsonl"))
-    return {int(path.stem.removeprefix("step_")): path for path in paths}
 
 
 @lru_cache(maxsize=2 * MOST_STEPS)
@@ -84,23 +77,24 @@ def _fitting(steps: Sequence[Groups], learners: int) -> int:
 
 
 def _size(found: Trajectory, learners: int) -> int:
-    """About how many bytes a response takes: its text, two small numbers a token, an update a learner."""
+    """About how many bytes a response takes: its text, two small numbers a token, a few for each learner."""
     characters = min(LONGEST, len(found.text))
     return 110 + characters + 6 * min(len(found.token_ids), LONGEST) + 45 * learners
 
 
-def _packed(run: RunFiles, by_step: Mapping[int, Groups], number: int, steps_in_all: int) -> dict[str, Any]:
-    tokenizers = load_tokenizers(run.path, run.agents)
-    updates_of = update_files(run.path)
+def _packed(run: RunReader, by_step: Mapping[int, Groups], number: int, steps_in_all: int) -> dict[str, Any]:
+    agents, tokenizers, update_files = run.agents, load_tokenizers(run), run.update_files()
     prompts: dict[str, Any] = {}
     rows = []
     for step, groups in by_step.items():
         chosen = list(groups)[:number]
         prompts |= dict.fromkeys(chosen)
-        updates = _updates(updates_of.get(step), run.agents, prompts, set(chosen))
+        logged = read_updates(update_files[step]) if step in update_files else StepUpdates({}, [])
+        prompts |= {name: text for name, text in logged.prompts.items() if name in chosen}
+        updates = _updates_by_response(logged.updates, agents, set(chosen))
         for trajectory in (trajectory for prompt in chosen for trajectory in groups[prompt]):
             key = trajectory.source, trajectory.prompt_id, trajectory.sample
-            rows.append({**_row(trajectory, run.agents, tokenizers), "updates": updates.get(key, [])})
+            rows.append({**_row(trajectory, agents, tokenizers), "updates": updates.get(key, [])})
     return {
         "rows": rows,
         "prompts": prompts,
@@ -146,24 +140,35 @@ def _tokens_within(lengths: Sequence[int] | None, tokens: int) -> int:
     return tokens
 
 
-def _updates(
-    path: Path | None, agents: Sequence[str], prompts: dict[str, Any], chosen: set[str]
+def _updates_by_response(
+    updates: Sequence[LoggedUpdate], agents: Sequence[str], chosen: set[str]
 ) -> dict[Key, list[list[Any]]]:
-    """What every learner did with the responses to the chosen prompts; fills in the prompts' texts."""
-    updates: dict[Key, list[list[Any]]] = defaultdict(list)
-    for update in read_updates(path) if path else ():
-        if "prompts" in update:
-            prompts |= {name: text for name, text in update["prompts"].items() if name in chosen}
-            continue
-        learner = agents.index(update["learner"])
-        columns = [update[name] for name in _COLUMNS]
-        for source, prompt, sample, place, *numbers in zip(*columns, strict=True):
-            if prompt in chosen:
-                values = [None if value is None else float(f"{value:.4g}") for value in numbers]
-                updates[source, prompt, sample].append(
-                    [learner, update["update"], PLACES.index(place), *values]
-                )
-    return updates
+    """What every learner did with each response to the chosen prompts, in the order the page expects."""
+    found: dict[Key, list[list[Any]]] = defaultdict(list)
+    for update in updates:
+        learner = agents.index(update.learner)
+        responses = zip(update.source, update.prompt_id, update.sample, strict=True)
+        numbers = zip(update.advantage, update.omega, update.ratio, update.coefficient, strict=True)
+        for key, place, values in zip(responses, update.place, numbers, strict=True):
+            if key[1] in chosen:
+                found[key].append([learner, update.update, PLACES.index(place), *map(_short, values)])
+    return found
 
 
-_COLUMNS = ("source", "prompt_id", "sample", "place", "advantage", "omega", "ratio", "coefficient")
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.4g}")
+
+
+def load_tokenizers(run: RunReader) -> dict[str, Tokenizer]:
+    """The tokenizers that a finished run exported with its agents."""
+    files = {agent: run.directory.agents / agent / "tokenizer.json" for agent in run.agents}
+    return {agent: Tokenizer.from_file(str(file)) for agent, file in files.items() if file.is_file()}
+
+
+def piece_lengths(tokenizer: Tokenizer | None, token_ids: Sequence[int], text: str) -> list[int] | None:
+    """Characters of the text that each token adds; None when the tokens do not spell the text exactly."""
+    if tokenizer is None:
+        return None
+    stream = DecodeStream(skip_special_tokens=True)
+    pieces = [stream.step(tokenizer, token) or "" for token in token_ids]
+    return [len(piece) for piece in pieces] if "".join(pieces) == text else None

@@ -1,4 +1,4 @@
-"""Metrics as columns, thinned and rounded: what the plots are drawn from."""
+"""A run's metrics and results, thinned and rounded: what the plots and tables are drawn from."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from typing import Any, TypeVar
 MOST_STEPS = 400
 """Longer runs show evenly spaced steps: more points than that cannot be told apart."""
 MOST_EVALUATIONS = 100
+MEASURES = ("greedy", "mean_at_k", "pass_at_k")
+"""Those of `hacrl.training.evaluation`, which takes seconds to import because it imports the models."""
+COSTS = ("rollouts", "generated_tokens", "trained_tokens", "updates")
 
 Column = list[float | None]
 T = TypeVar("T")
@@ -25,6 +28,43 @@ def columns(
     return {
         "steps": [line["step"] for line in lines],
         "series": {key: [rounded(line.get(key)) for line in lines] for key in keys},
+    }
+
+
+def outcomes(summary: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Per agent: costs, and per task every measure before and after; None until the run is finished.
+
+    The outcome of every single problem, which the summary also holds, is left out.
+    """
+    if summary is None:
+        return None
+    return {name: _outcome(agent) for name, agent in summary["agents"].items()}
+
+
+def _outcome(agent: Mapping[str, Any]) -> dict[str, Any]:
+    tasks = {
+        task: {
+            "samples": after["samples"],
+            "before": _shares(agent["before"].get(task)),
+            "after": _shares(after),
+        }
+        for task, after in agent["after"].items()
+    }
+    return {"retired": agent["retired"], **{cost: agent[cost] for cost in COSTS}, "tasks": tasks}
+
+
+def _shares(evaluation: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if evaluation is None:
+        return None
+    return {
+        measure: {
+            "mean": rounded(share["mean"]),
+            "low": rounded(share["low"]),
+            "high": rounded(share["high"]),
+            "problems": share["problems"],
+        }
+        for measure in MEASURES
+        if (share := evaluation[measure]) is not None
     }
 
 

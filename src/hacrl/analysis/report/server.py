@@ -1,4 +1,4 @@
-"""`hacrl watch`: the page of runs that are going on, served to this machine alone."""
+"""`hacrl watch`: the page of runs that are still training, served to this machine alone."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from threading import Lock
 from typing import Any
 
 from hacrl.analysis.report.data import report_data
-from hacrl.analysis.report.files import state_of
 from hacrl.analysis.report.page import embedded, render
 from hacrl.runs.files import StorageError
+from hacrl.runs.reader import RunReader
 
 LOOPBACK = "127.0.0.1"
 
 
 class LiveRuns:
-    """The data of the watched runs, put together again only when one of them has changed."""
+    """The data of the watched runs, collected again only when one of them has changed."""
 
     def __init__(self, runs: Sequence[Path], baseline: Path | None = None) -> None:
         self._runs = runs
@@ -32,7 +32,7 @@ class LiveRuns:
     def now(self) -> tuple[str, dict[str, Any]]:
         """The data and a tag that changes with it; while a run cannot be read, what was read before."""
         with self._lock:
-            states = "/".join(state_of(run) for run in self._runs)
+            states = "/".join(RunReader(run).version_tag() for run in self._runs)
             tag = f'"{hashlib.sha256(states.encode()).hexdigest()[:24]}"'
             if tag != self._tag:
                 with suppress(ValueError, OSError, StorageError):  # a file is being replaced: next time
@@ -50,22 +50,22 @@ def make_server(runs: LiveRuns, port: int = 0) -> ThreadingHTTPServer:
 
         def do_GET(self) -> None:  # the name is the standard library's
             if self.headers.get("Host") not in hosts:  # another site's name that points here
-                self._answer(HTTPStatus.FORBIDDEN, "text/plain", b"This page is for this machine alone.\n")
+                self._reply(HTTPStatus.FORBIDDEN, "text/plain", b"This page is for this machine alone.\n")
             elif self.path == "/":
-                self._answer(HTTPStatus.OK, "text/html", render(runs.now()[1], live=True).encode())
+                self._reply(HTTPStatus.OK, "text/html", render(runs.now()[1], live=True).encode())
             elif self.path == "/data.json":
                 self._data()
             else:
-                self._answer(HTTPStatus.NOT_FOUND, "text/plain", b"There is only the page /.\n")
+                self._reply(HTTPStatus.NOT_FOUND, "text/plain", b"There is only the page /.\n")
 
         def _data(self) -> None:
             tag, data = runs.now()
             if self.headers.get("If-None-Match") == tag:
-                self._answer(HTTPStatus.NOT_MODIFIED, "application/json", b"", tag)
+                self._reply(HTTPStatus.NOT_MODIFIED, "application/json", b"", tag)
             else:
-                self._answer(HTTPStatus.OK, "application/json", embedded(data).encode(), tag)
+                self._reply(HTTPStatus.OK, "application/json", embedded(data).encode(), tag)
 
-        def _answer(self, status: HTTPStatus, kind: str, body: bytes, tag: str | None = None) -> None:
+        def _reply(self, status: HTTPStatus, kind: str, body: bytes, tag: str | None = None) -> None:
             self.send_response(status)
             self.send_header("Content-Type", f"{kind}; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hacrl.analysis.report.baseline import baseline_data, find_baseline
-from hacrl.analysis.report.files import read_files
+from hacrl.analysis.report.data import baseline_data, find_baseline
+from hacrl.runs.reader import RunReader
 
 
 def change(run: Path, key: str, value: object) -> None:
@@ -19,8 +19,8 @@ def change(run: Path, key: str, value: object) -> None:
 
 
 def test_a_demo_has_it_beside_the_run(copy: Path) -> None:
-    assert find_baseline(read_files(copy)) == copy.parent / "alone"
-    assert find_baseline(read_files(copy.parent / "alone")) is None
+    assert find_baseline(RunReader(copy)) == copy.parent / "alone"
+    assert find_baseline(RunReader(copy.parent / "alone")) is None
 
 
 def test_a_comparison_has_it_under_the_same_seed(copy: Path, tmp_path: Path) -> None:
@@ -29,7 +29,7 @@ def test_a_comparison_has_it_under_the_same_seed(copy: Path, tmp_path: Path) -> 
             shutil.copytree(source, tmp_path / "runs2" / method / f"seed_{seed}")
             change(tmp_path / "runs2" / method / f"seed_{seed}", "seed", seed)
     run = tmp_path / "runs2" / "hacpo" / "seed_1"
-    assert find_baseline(read_files(run)) == tmp_path / "runs2" / "gspo" / "seed_1"
+    assert find_baseline(RunReader(run)) == tmp_path / "runs2" / "gspo" / "seed_1"
 
 
 @pytest.mark.parametrize(
@@ -38,17 +38,17 @@ def test_a_comparison_has_it_under_the_same_seed(copy: Path, tmp_path: Path) -> 
 )
 def test_other_agents_tasks_and_seeds_are_no_baseline(copy: Path, key: str, value: object) -> None:
     change(copy.parent / "alone", key, value)
-    assert find_baseline(read_files(copy)) is None
+    assert find_baseline(RunReader(copy)) is None
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"recipe": 3}'])
 def test_neighbours_that_are_no_runs_are_passed_by(copy: Path, content: str) -> None:
     (copy.parent / "aaa").mkdir()
     (copy.parent / "aaa" / "config.json").write_text(content)
-    assert find_baseline(read_files(copy)) == copy.parent / "alone"
+    assert find_baseline(RunReader(copy)) == copy.parent / "alone"
 
 
 def test_a_baseline_without_an_agent_is_refused(copy: Path) -> None:
     change(copy.parent / "alone", "agents", [{"name": "ann", "model": "m"}, {"name": "bob", "model": "m"}])
     with pytest.raises(ValueError, match=r"--baseline .*alone: it has no agent cy"):
-        baseline_data(copy.parent / "alone", read_files(copy))
+        baseline_data(copy.parent / "alone", RunReader(copy))

@@ -10,6 +10,7 @@ import pytest
 
 from hacrl.analysis.report import report_data, write_report
 from hacrl.analysis.report.responses import BUDGET
+from hacrl.runs.files import StorageError
 from helpers_report import lines
 
 MOST = 3_000_000
@@ -47,7 +48,7 @@ def test_names_tell_runs_apart(copy: Path) -> None:
 
 
 def test_a_directory_without_a_run_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds no run \(no config.json\)"):
+    with pytest.raises(StorageError, match=r"holds no run \(no config.json\)"):
         report_data([tmp_path])
 
 

@@ -22,7 +22,7 @@ def test_each_sign_is_found_in_the_last_steps() -> None:
     for key, column, word in (
         ("agent/a/frac_reward_zero_std", [0.1] * 2 + [0.9] * 10, "90% of its prompts had equal rewards"),
         ("agent/a/capability", [0.5] * 2 + [0.0] * 10, "a has capability 0"),
-        ("agent/a/completions/clipped_ratio", [0.0] * 2 + [0.25] * 10, "25% of its answers were cut"),
+        ("agent/a/completions/clipped_ratio", [0.0] * 2 + [0.25] * 10, "25% of its responses were cut"),
         ("agent/a/unscored", [0] * 2 + [2] * 10, "could not be scored"),
         ("cross/b->a/inside", [0.9] * 2 + [0.01] * 10, "a hardly learns from b (1.0%)"),
     ):

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from hacrl.analysis.report import summary as report_summary
-from hacrl.analysis.report import write_report
+from hacrl.analysis.report import series, write_report
 from hacrl.training import evaluation as evaluate
 from helpers_report import NAMES, lines, page_data
 
@@ -38,7 +37,7 @@ def same_curves(shown: dict[str, Any], metrics: list[dict[str, Any]], some: str 
 
 
 def test_measures_are_those_of_evaluations() -> None:
-    assert report_summary.MEASURES == evaluate.MEASURES
+    assert series.MEASURES == evaluate.MEASURES
 
 
 def test_curves_are_the_metrics(shown: dict[str, Any], finished: Path) -> None:
@@ -72,7 +71,7 @@ def test_results_are_the_summary(shown: dict[str, Any], finished: Path, which: s
     assert shown["seconds"] == json.loads((finished / "summary.json").read_text())["seconds"]
 
 
-def test_histograms_count_the_updates(shown: dict[str, Any], finished: Path) -> None:
+def test_histograms_count_the_update_log(shown: dict[str, Any], finished: Path) -> None:
     ratios = shown["ratios"]
     first, width = ratios["first"], ratios["width"]
     for pair, periods in ratios["counts"].items():
@@ -90,16 +89,16 @@ def test_histograms_count_the_updates(shown: dict[str, Any], finished: Path) -> 
     assert min(sum(map(sum, periods)) for periods in ratios["counts"].values()) > 50
 
 
-def test_effective_weights_are_shares_of_the_pull(shown: dict[str, Any], finished: Path) -> None:
-    weight = shown["ratios"]["weight"]
-    for place, step in enumerate(weight["steps"]):
+def test_effective_weights_are_shares_of_the_coefficients(shown: dict[str, Any], finished: Path) -> None:
+    coefficients = shown["ratios"]["coefficients"]
+    for place, step in enumerate(coefficients["steps"]):
         total: dict[str, float] = defaultdict(float)
         by_pair: dict[str, float] = defaultdict(float)
         for update in lines(finished / "updates" / f"step_{step:06d}.jsonl")[1:]:
             for source, value in zip(update["source"], update["coefficient"], strict=True):
                 total[update["learner"]] += abs(value) / len(update["coefficient"])
                 by_pair[f"{source}->{update['learner']}"] += abs(value) / len(update["coefficient"])
-        for pair, column in weight["shares"].items():
+        for pair, column in coefficients["shares"].items():
             learner = pair.split("->")[1]
             expected = by_pair[pair] / total[learner] if total[learner] else None
             assert column[place] == (None if expected is None else pytest.approx(expected, rel=1e-5))
@@ -121,7 +120,7 @@ def test_responses_are_the_trajectories(shown: dict[str, Any], finished: Path) -
         assert [logp / -100 for logp in row["logps"]] == pytest.approx(line["token_logps"], abs=0.0051)
         assert row["mean"] == pytest.approx(sum(line["token_logps"]) / len(line["token_logps"]), abs=1e-4)
         assert data["prompts"][row["prompt"]]["text"]
-        assert {update[0] for update in row["updates"]} == {0, 1, 2}  # everybody heard everybody
+        assert {use[0] for use in row["updates"]} == {0, 1, 2}  # everybody received from everybody
     assert not kept
 
 

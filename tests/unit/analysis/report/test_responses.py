@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from hacrl.analysis.report import responses
-from hacrl.analysis.report.files import read_files
 from hacrl.analysis.report.responses import response_data
+from hacrl.runs.reader import RunReader
 from helpers_report import lines
 
 
@@ -22,7 +22,7 @@ def rewrite(run: Path, change: Any) -> None:
 
 
 def shown(run: Path) -> dict[str, Any]:
-    data = response_data(read_files(run))
+    data = response_data(RunReader(run))
     assert data is not None
     return data
 
@@ -78,7 +78,7 @@ def test_long_responses_fit_the_budget(copy: Path, characters: int, monkeypatch:
     assert "pieces" not in row  # these tokens do not spell the text
 
 
-def test_runs_without_updates_still_show_responses(copy: Path) -> None:
+def test_runs_without_an_update_log_still_show_responses(copy: Path) -> None:
     for path in (copy / "updates").iterdir():
         path.unlink()
     data = shown(copy)
@@ -89,4 +89,4 @@ def test_runs_without_updates_still_show_responses(copy: Path) -> None:
 def test_no_trajectories_no_browser(copy: Path) -> None:
     for path in (copy / "trajectories").iterdir():
         path.unlink()
-    assert response_data(read_files(copy)) is None
+    assert response_data(RunReader(copy)) is None

@@ -1,15 +1,15 @@
 // The browser of responses: filters, shaded texts, and what every learner did with each of them.
 
 const PAGE = 12;
-// An update is [learner, number, place, advantage, omega, ratio, coefficient].
+// One learner's use of a response is [learner, update, place, advantage, omega, ratio, coefficient].
 const [PLACE, ADVANTAGE, OMEGA, RATIO, COEFFICIENT] = [2, 3, 4, 5, 6];
 const PLACES = [null, "inside", "below", "above"];
 
-function fate(update, own) {
-  if (update[ADVANTAGE] === 0) return "advantage 0";
-  if (PLACES[update[PLACE]] === "below") return "below the window";
-  if (PLACES[update[PLACE]] === "above") return "above the window";
-  if (update[COEFFICIENT] === 0) return own ? "clipped" : "cut off";
+function fate(use, own) {
+  if (use[ADVANTAGE] === 0) return "advantage 0";
+  if (PLACES[use[PLACE]] === "below") return "below the window";
+  if (PLACES[use[PLACE]] === "above") return "above the window";
+  if (use[COEFFICIENT] === 0) return own ? "clipped" : "cut off";
   return "used";
 }
 
@@ -28,12 +28,12 @@ function browserSection(run, index) {
   list.again();
   return [
     note(`${whole(data.rows.length)} responses are included, of ${whole(data.in_all_of_steps)} drawn in ${data.steps.length} of the run's ${data.steps_in_all} steps: `,
-      "evenly spaced steps, equally many prompts of each, chosen by a hash of the prompt's name; all answers to a chosen prompt are here. Rewards and texts had no say in the choice."),
+      "evenly spaced steps, equally many prompts of each, chosen by a hash of the prompt's name; all responses to a chosen prompt are included. Neither rewards nor texts influence the choice."),
     el("div", { class: "controls filters", role: "search", "aria-label": "Filter responses" },
       select("Step", "step", same(data.steps)),
       select("Prompt", "prompt", same(Object.keys(data.prompts).sort())),
       select("Agent", "agent", same(run.agents)),
-      select("Answer", "answer", same(["right", "wrong", "unscored"])),
+      select("Result", "result", same(["right", "wrong", "unscored"])),
       select("Learner", "learner", same(run.agents)),
       select("What it did", "fate", same(["used", "below the window", "above the window", "clipped", "cut off", "advantage 0"])),
       el("label", { class: "control" }, el("span", {}, "Text contains"), el("input", {
@@ -49,13 +49,13 @@ function browserSection(run, index) {
 function filtered(run, value) {
   const learner = run.agents.indexOf(value("learner"));
   return run.responses.rows.filter((row) => {
-    const updates = row.updates.filter((update) => learner < 0 || update[0] === learner);
+    const uses = row.updates.filter((use) => learner < 0 || use[0] === learner);
     return (!value("step") || String(row.step) === value("step"))
       && (!value("prompt") || row.prompt === value("prompt"))
       && (!value("agent") || run.agents[row.agent] === value("agent"))
-      && (!value("answer") || correctness(row) === value("answer"))
-      && (learner < 0 || updates.length > 0)
-      && (!value("fate") || updates.some((update) => fate(update, update[0] === row.agent) === value("fate")))
+      && (!value("result") || correctness(row) === value("result"))
+      && (learner < 0 || uses.length > 0)
+      && (!value("fate") || uses.some((use) => fate(use, use[0] === row.agent) === value("fate")))
       && (!value("text") || row.text.includes(value("text")));
   });
 }
@@ -115,13 +115,13 @@ function responseText(row) {
 }
 
 function updateTable(run, row) {
-  if (row.updates.every((update) => update[ADVANTAGE] === 0)) return note("Advantage 0 for every learner: it taught nobody anything.");
-  const rows = row.updates.map((update) => {
-    const own = update[0] === row.agent;
-    const what = fate(update, own);
-    const weight = update[ADVANTAGE] ? update[COEFFICIENT] / update[ADVANTAGE] : null;
-    return [agentName(run, run.agents[update[0]]), el("span", { class: what === "used" ? "fate used" : "fate" }, what),
-      signed(update[ADVANTAGE]), short(update[OMEGA]), short(update[RATIO]), short(weight), String(update[1] + 1)];
+  if (row.updates.every((use) => use[ADVANTAGE] === 0)) return note("Advantage 0 for every learner: nobody learned from it.");
+  const rows = row.updates.map((use) => {
+    const own = use[0] === row.agent;
+    const what = fate(use, own);
+    const weight = use[ADVANTAGE] ? use[COEFFICIENT] / use[ADVANTAGE] : null;
+    return [agentName(run, run.agents[use[0]]), el("span", { class: what === "used" ? "fate used" : "fate" }, what),
+      signed(use[ADVANTAGE]), short(use[OMEGA]), short(use[RATIO]), short(weight), String(use[1] + 1)];
   });
   return table(["learner", "what it did", "advantage", "omega", "ratio", "weight", "update"], rows, { numeric: 2 });
 }

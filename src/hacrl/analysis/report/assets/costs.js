@@ -4,10 +4,10 @@ const everyAgent = (run, key) => run.agents.map((agent) => ({ name: agent, value
 const agentChart = (run, title, subtitle, key, options = {}) => lineChart({ title, subtitle, steps: run.steps, series: everyAgent(run, key), ...options });
 
 const lengthsSection = (run) => [panels(
-  agentChart(run, "Mean length", "tokens per answer, each agent's own", "completions/mean_length", { floor: 0 }),
-  agentChart(run, "Longest answer", "tokens", "completions/max_length", { floor: 0 }),
-  agentChart(run, "Cut answers", "share that reached the token limit", "completions/clipped_ratio", { floor: 0, yFormat: percent }),
-  agentChart(run, "Prompts with equal rewards", "share that teaches nothing within the own group", "frac_reward_zero_std", { floor: 0, ceiling: 1, yFormat: percent }),
+  agentChart(run, "Mean length", "tokens per response, each agent's own", "completions/mean_length", { floor: 0 }),
+  agentChart(run, "Longest response", "tokens", "completions/max_length", { floor: 0 }),
+  agentChart(run, "Cut responses", "share that reached the token limit", "completions/clipped_ratio", { floor: 0, yFormat: percent }),
+  agentChart(run, "Prompts with equal rewards", "share from which nothing is learned within the own group", "frac_reward_zero_std", { floor: 0, ceiling: 1, yFormat: percent }),
 )];
 
 // Times by phase, in colours that are no agent's in small teams.
@@ -43,11 +43,11 @@ function speedSection(run) {
 const anyValue = (run, key) => run.agents.some((agent) => agentColumn(run, agent, key)?.some((value) => value));
 
 const optimisationSection = (run) => [
-  note("The loss says little: at ratio 1 it is minus the mean advantage, near 0 by construction. The gradient norm tells whether anything is learned: if it is 0, all advantages were."),
+  note("The loss says little: at ratio 1 it is minus the mean advantage, near 0 by construction. The gradient norm says whether anything is learned: it is 0 when all advantages are."),
   panels(
     agentChart(run, "Gradient norm", "before clipping, mean of the step's updates", "grad_norm", { floor: 0 }),
     agentChart(run, "Loss", "mean of the step's updates", "loss"),
-    anyValue(run, "kl") ? agentChart(run, "KL", "to the initial policy, own answers", "kl") : null,
+    anyValue(run, "kl") ? agentChart(run, "KL", "to the initial policy, own responses", "kl") : null,
     agentChart(run, "Learning rate", "of the last update", "learning_rate", { floor: 0 }),
   ),
 ];

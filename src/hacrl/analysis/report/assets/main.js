@@ -70,17 +70,17 @@ function layOut(data) {
   document.body.classList.toggle("several", data.runs.length > 1);
 }
 
-// Live: ask for new data every few seconds; the server answers 304 while nothing changed.
+// Live: ask for new data every few seconds; the server replies 304 while nothing changed.
 async function follow() {
   let tag = null;
   for (;;) {
     await new Promise((resolve) => setTimeout(resolve, 2000));
     try {
-      const answer = await fetch("data.json", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
+      const reply = await fetch("data.json", { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store" });
       byId("connection").textContent = "";
-      if (answer.status === 200) {
-        tag = answer.headers.get("ETag");
-        drawAll(await answer.json());
+      if (reply.status === 200) {
+        tag = reply.headers.get("ETag");
+        drawAll(await reply.json());
       }
     } catch {
       byId("connection").textContent = "hacrl watch has ended";

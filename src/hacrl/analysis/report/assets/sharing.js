@@ -5,23 +5,23 @@ const pairsOf = (run, learner) => run.agents.filter((source) => source !== learn
 const shares = (run) => run.agents.some((learner) => pairsOf(run, learner).length);
 // Only some methods have a window; the shares inside and outside it mean nothing for the others.
 const hasWindow = (run) => Boolean(run.ratios?.window);
-const ALONE = "Nothing is shared in this run: every agent learns from its own answers alone.";
+const ALONE = "Nothing is shared in this run: every agent learns from its own responses alone.";
 
 const MATRIX = {
   inside: {
-    name: "accepted share", text: "Share of the source's answers whose ratio lies inside the learner's window at the update that sees them. Only these give a gradient.",
+    name: "accepted share", text: "Share of the source's responses whose ratio lies inside the learner's window at the update that sees them. Only these give a gradient.",
     steps: (run) => run.steps, column: (run, source, learner) => (hasWindow(run) ? pairColumn(run, source, learner, "inside") : null), format: percent, low: 0, high: 1,
   },
-  weight: {
-    name: "effective weight", text: "Share of the learner's gradient signal (the sum of |weight × advantage|) that comes from the source's answers; each row adds up to 100%.",
-    steps: (run) => run.ratios?.weight.steps ?? [], column: (run, source, learner) => run.ratios?.weight.shares[`${source}->${learner}`], format: percent, low: 0, high: 1,
+  coefficient: {
+    name: "effective weight", text: "Share of the learner's gradient signal (the sum of |weight × advantage|) that comes from the source's responses; each row adds up to 100%.",
+    steps: (run) => run.ratios?.coefficients.steps ?? [], column: (run, source, learner) => run.ratios?.coefficients.shares[`${source}->${learner}`], format: percent, low: 0, high: 1,
   },
   ess: {
-    name: "effective sample size", text: "How many equally weighted answers the source's answers are worth to the learner in one step.",
+    name: "effective sample size", text: "How many equally weighted responses would help the learner as much as the source's responses of one step.",
     steps: (run) => run.steps, column: (run, source, learner) => pairColumn(run, source, learner, "effective_sample_size"), format: short, low: 0,
   },
   omega: {
-    name: "omega", text: "Capability of the source over that of the learner: the factor on the source's answers in the learner's gradient.",
+    name: "omega", text: "Capability of the source over that of the learner: the factor on the source's responses in the learner's gradient.",
     steps: (run) => run.steps, column: (run, source, learner) => pairColumn(run, source, learner, "omega"), format: short, low: 0,
   },
 };
@@ -104,8 +104,8 @@ function windowSection(run, index) {
 function windowNote(run) {
   const bounds = run.ratios?.window;
   if (!run.ratios) return note("This run kept no update log (logging.trajectories is off, or an older version wrote it): there are no histograms.");
-  if (!bounds) return note("The method has no window for peers' answers.");
-  return note(`A peer's answer teaches while its ratio is inside the window. Its lower end rises with every update of a step: here from ${short(bounds[0])} (light band) to ${short(bounds[1])} (dark band). Answers with advantage 0 are not counted.`);
+  if (!bounds) return note("The method has no window for peers' responses.");
+  return note(`A peer's response gives a gradient while its ratio is inside the window. Its lower end rises with every update of a step: here from ${short(bounds[0])} (light band) to ${short(bounds[1])} (dark band). Responses with advantage 0 are not counted.`);
 }
 
 function learnerWindow(run, index, learner) {
@@ -114,7 +114,7 @@ function learnerWindow(run, index, learner) {
     run.ratios ? panels(sources.map((source) => ratioHistogram(run, index, source, learner))) : null,
     hasWindow(run) ? panels(sources.map((source) => shareChart(run, source, learner))) : null,
     panels(lineChart({
-      title: "Effective sample size", subtitle: "answers per step each source is worth", steps: run.steps, floor: 0,
+      title: "Effective sample size", subtitle: "responses per step, for each source", steps: run.steps, floor: 0,
       series: sources.map((source) => ({ name: source, values: pairColumn(run, source, learner, "effective_sample_size"), ...agentStyle(run, source) })),
     }), lineChart({
       title: "Median ratio", subtitle: "learner over source, per token", steps: run.steps, bands: [1],
@@ -128,7 +128,7 @@ function ratioHistogram(run, index, source, learner) {
   if (!all) return null;
   const period = Math.min(periods.length, Number(chosen(`period/${index}`, 0)));
   const shown = period ? all[period - 1] : all.reduce((sum, part) => sum.map((count, i) => count + part[i]));
-  return histogram({ title: source, subtitle: `ratios of ${whole(shown.reduce((a, b) => a + b, 0))} answers`, counts: shown, first, width, window: bounds });
+  return histogram({ title: source, subtitle: `ratios of ${whole(shown.reduce((a, b) => a + b, 0))} responses`, counts: shown, first, width, window: bounds });
 }
 
 function shareChart(run, source, learner) {
