@@ -60,7 +60,7 @@ def simulate(
 
 def _check(markdown: bool) -> None:
     from hacrl.analysis.simulate.check import check, check_tables
-    from hacrl.bench.tables import print_tables
+    from hacrl.analysis.tables import print_tables
 
     checked = check(_progress)
     print_tables(check_tables(checked), markdown=markdown)
@@ -78,10 +78,10 @@ def _forecast(
     markdown: bool,
 ) -> None:
     from hacrl.analysis.doctor import examine
-    from hacrl.analysis.simulate.forecast import Lengths, forecast
-    from hacrl.analysis.simulate.runs import scaled_to
-    from hacrl.analysis.simulate.tables import forecast_tables
-    from hacrl.bench.tables import print_tables
+    from hacrl.analysis.simulate.forecast import forecast, forecast_tables
+    from hacrl.analysis.simulate.hardware import scaled_to
+    from hacrl.analysis.simulate.work import Lengths
+    from hacrl.analysis.tables import print_tables
     from hacrl.recipe import RecipeError
 
     found = examine(recipe)

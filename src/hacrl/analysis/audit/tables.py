@@ -10,6 +10,7 @@ from hacrl.algorithm.diagnostics import EstimatorError
 from hacrl.analysis.audit.audit import Audit
 from hacrl.analysis.audit.baseline import ALL
 from hacrl.analysis.audit.toy import TEAMS, ToyRow
+from hacrl.analysis.tables import make_table
 
 
 def audit_tables(audit: Audit) -> list[Table]:
@@ -19,10 +20,7 @@ def audit_tables(audit: Audit) -> list[Table]:
 
 
 def _table(title: str, headings: Sequence[str], caption: str) -> Table:
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
-    for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left")
-    return table
+    return make_table(title, headings[:1], headings[1:], caption)
 
 
 def _baselines(audit: Audit) -> Table:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
-from hacrl.analysis.simulate.fit import fit
-from hacrl.analysis.simulate.forecast import Lengths, forecast, workload
+import numpy as np
+
+from hacrl.analysis.simulate.forecast import forecast
 from hacrl.analysis.simulate.hardware import Cost, Hardware, LoopCost
 from hacrl.analysis.simulate.measure import PHASES, Case, Measured, measure
-from hacrl.analysis.simulate.work import Workload, sampling, taught_responses, updating
-from hacrl.bench.peer.workload import Size
-from hacrl.bench.tables import Table
+from hacrl.analysis.simulate.synthetic import Size
+from hacrl.analysis.simulate.work import Lengths, Workload, sampling, taught_responses, updating, workload
+from hacrl.analysis.tables import TextTable
 
 ALLOWED = 0.2
 """Largest relative error of a whole step."""
@@ -37,7 +39,7 @@ PREDICTED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Prediction:
     """A measured step beside its prediction, in seconds."""
 
     case: str
@@ -55,19 +57,19 @@ class Checked:
     """This machine's costs and how well they predict."""
 
     hardware: Hardware
-    outcomes: list[Outcome]
+    predictions: list[Prediction]
 
     @property
     def passed(self) -> bool:
         """Whether every step that was not fitted is predicted well enough."""
-        return all(abs(outcome.error) <= ALLOWED for outcome in self.outcomes)
+        return all(abs(prediction.error) <= ALLOWED for prediction in self.predictions)
 
 
 def check(progress: Callable[[str], None], rounds: int = 5) -> Checked:
-    """Measure both sets of steps in turns, fit the first, predict the second."""
+    """Measure both sets of steps, fit the first, predict the second."""
     found = measure((*FITTED, *PREDICTED), rounds, progress)
     hardware = this_machine(found[: len(FITTED)])
-    return Checked(hardware, [_outcome(step, hardware) for step in found[len(FITTED) :]])
+    return Checked(hardware, [_predict(step, hardware) for step in found[len(FITTED) :]])
 
 
 def measure_here(progress: Callable[[str], None], rounds: int = 3) -> Hardware:
@@ -97,7 +99,7 @@ def _fit_phase(phase: str, found: Sequence[Measured]) -> Cost:
             work = count(step.facts[name], load)
             amounts.append((work.flops, work.bytes, work.passes))
             seconds.append(step.phases[name][phase])
-    return Cost(*fit(amounts, seconds))
+    return Cost(*fit_costs(amounts, seconds))
 
 
 def _fit_loop(found: Sequence[Measured]) -> LoopCost:
@@ -105,7 +107,26 @@ def _fit_loop(found: Sequence[Measured]) -> LoopCost:
     for step in found:
         loads = _loads(step).values()
         amounts.append([sum(map(taught_responses, loads)), sum(load.taught_tokens for load in loads)])
-    return LoopCost(*fit(amounts, [step.rest for step in found]))
+    return LoopCost(*fit_costs(amounts, [step.rest for step in found]))
+
+
+def fit_costs(amounts: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
+    """Least squares of predicted / measured - 1 over the cost of each kind of amount, none of them negative.
+
+    The kinds are few: all choices of those that cost anything are tried.
+    """
+    measured = np.array(seconds)
+    kinds = np.array(amounts) / measured[:, None]
+    count = kinds.shape[1]
+    best, least = np.zeros(count), np.inf
+    for chosen in (list(c) for size in range(1, count + 1) for c in combinations(range(count), size)):
+        scale = kinds[:, chosen].max(axis=0)  # the columns differ by many orders of magnitude
+        costs = np.linalg.lstsq(kinds[:, chosen] / scale, np.ones(len(measured)), rcond=None)[0] / scale
+        error = float(((kinds[:, chosen] @ costs - 1) ** 2).sum())
+        if (costs > 0).all() and error < least:
+            best, least = np.zeros(count), error
+            best[chosen] = costs
+    return [float(cost) for cost in best]
 
 
 def _loads(step: Measured) -> dict[str, Workload]:
@@ -113,10 +134,10 @@ def _loads(step: Measured) -> dict[str, Workload]:
     return {name: workload(step.recipe, name, _lengths(step), width=4) for name in names}
 
 
-def _outcome(step: Measured, hardware: Hardware) -> Outcome:
+def _predict(step: Measured, hardware: Hardware) -> Prediction:
     cost = forecast(step.recipe, step.facts, _lengths(step), hardware, "exact")
     measured = {phase: sum(seconds[phase] for seconds in step.phases.values()) for phase in PHASES}
-    return Outcome(
+    return Prediction(
         str(step.case),
         {**measured, "loop": step.rest, "step": step.step},
         {"sample": cost.sample, "update": cost.update, "loop": cost.loop, "step": cost.total},
@@ -124,20 +145,20 @@ def _outcome(step: Measured, hardware: Hardware) -> Outcome:
 
 
 def _lengths(step: Measured) -> Lengths:
-    """Answers have full length."""
+    """Responses have full length."""
     return Lengths(step.prompt_tokens, step.case.max_new, step.case.max_new)
 
 
-def check_tables(checked: Checked) -> list[Table]:
+def check_tables(checked: Checked) -> list[TextTable]:
     """Predicted beside measured, and the costs that were fitted."""
     parts = (*PHASES, "loop", "step")
     rows = [
         (
-            outcome.case,
-            *(f"{outcome.predicted[part]:.3f} / {outcome.measured[part]:.3f}" for part in parts),
-            f"{outcome.error:+.0%}",
+            prediction.case,
+            *(f"{prediction.predicted[part]:.3f} / {prediction.measured[part]:.3f}" for part in parts),
+            f"{prediction.error:+.0%}",
         )
-        for outcome in checked.outcomes
+        for prediction in checked.predictions
     ]
     costs = [
         (phase, f"{1e12 * cost.per_flop:.3g}", f"{1e12 * cost.per_byte:.3g}", f"{1e6 * cost.per_pass:.3g}")
@@ -147,8 +168,8 @@ def check_tables(checked: Checked) -> list[Table]:
     per = f"{1e6 * loop.per_response:.0f} per taught response and {1e6 * loop.per_token:.1f} per token"
     title = "Steps that were not fitted: predicted / measured seconds of CPU"
     return [
-        Table(title, ("layers x width, prompts x samples x tokens", *parts, "error"), rows),
-        Table(
+        TextTable(title, ("layers x width, prompts x samples x tokens", *parts, "error"), rows),
+        TextTable(
             f"Fitted costs; the loop, in microseconds: {per}",
             ("", "ps per operation", "ps per byte", "microseconds per layer"),
             costs,

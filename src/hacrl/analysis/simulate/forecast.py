@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hacrl.analysis.doctor.memory import ranks_of
+from hacrl.analysis.doctor import AgentPlan
+from hacrl.analysis.doctor.memory import in_units
 from hacrl.analysis.doctor.models import ModelFacts
 from hacrl.analysis.simulate.hardware import Hardware, LoopCost
-from hacrl.analysis.simulate.work import Workload, micro_batches, sampling, taught_responses, updating
+from hacrl.analysis.simulate.work import (
+    Lengths,
+    Workload,
+    micro_batches,
+    sampling,
+    taught_responses,
+    updating,
+    workload,
+)
+from hacrl.analysis.tables import TextTable
 from hacrl.recipe import Recipe
 
 BYTES_PER_DRAWN_TOKEN = 17.0
 BYTES_PER_TAUGHT_TOKEN = 14.0
 """Of long responses from a large vocabulary; `hacrl bench --runtime` measures those of short ones."""
-SECONDS_PER_ANSWER = {"math": 1 / 412, "exact": 1 / 282_821}
+SECONDS_PER_RESPONSE = {"math": 1 / 412, "exact": 1 / 282_821}
 """Measured on two cores: `hacrl bench --verifiers` prints both. Other verifiers are counted as `math`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """Tokens of prompts and responses, on average; the longest response ends the sampling."""
-
-    prompt: float
-    response: float
-    longest: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +46,11 @@ class AgentCost:
 
 @dataclass(frozen=True, slots=True)
 class StepCost:
-    """A whole step in seconds. Agents with processes of their own work at the same time, others in turns."""
+    """A whole step in seconds."""
 
     agents: dict[str, AgentCost]
     together: bool
+    """Agents with processes of their own work at the same time, others one after the other."""
     verify: float
     exchange: float
     """Building training rows, and moving responses and rows."""
@@ -85,14 +88,14 @@ def forecast(
         name: _agent_cost(facts[name], load, hardware, _link(recipe, name, hardware))
         for name, load in loads.items()
     }
-    answers = sum(load.responses for load in loads.values())
+    responses = sum(load.responses for load in loads.values())
     building = sum(loop_seconds(load, hardware.loop) for load in loads.values())
     on_ray = recipe.runtime.name == "ray"
     moved = sum(cost.loop_bytes for cost in agents.values()) if on_ray else 0.0
     return StepCost(
         agents=agents,
         together=on_ray and not recipe.runtime.share_devices,
-        verify=answers * SECONDS_PER_ANSWER.get(verifier, SECONDS_PER_ANSWER["math"]),
+        verify=responses * SECONDS_PER_RESPONSE.get(verifier, SECONDS_PER_RESPONSE["math"]),
         exchange=building + moved / hardware.network,
     )
 
@@ -100,30 +103,6 @@ def forecast(
 def loop_seconds(load: Workload, cost: LoopCost) -> float:
     """Making one learner's training rows."""
     return taught_responses(load) * cost.per_response + load.taught_tokens * cost.per_token
-
-
-def workload(recipe: Recipe, name: str, lengths: Lengths, width: int) -> Workload:
-    """What the agent does in a step; every response is trained on."""
-    peers = recipe.topology()[name]
-    own = recipe.prompts_per_step * recipe.samples_of(name)
-    learned = own + recipe.prompts_per_step * sum(recipe.samples_of(peer) for peer in peers)
-    return Workload(
-        prompts=recipe.prompts_per_step,
-        prompt_tokens=lengths.prompt,
-        responses=own,
-        response_tokens=lengths.response,
-        longest_response=lengths.longest,
-        taught_tokens=learned * lengths.response,
-        own_share=own / learned,
-        sources=1 + len(peers),
-        updates=recipe.updates_per_step(name),
-        rows_at_once=recipe.sampling.max_rows,
-        tokens_per_micro_batch=recipe.updates.tokens_per_micro_batch,
-        kl=recipe.optimiser.kl > 0,
-        checkpointing=recipe.updates.gradient_checkpointing,
-        ranks=ranks_of(recipe, name),
-        width=width,
-    )
 
 
 def _link(recipe: Recipe, name: str, hardware: Hardware) -> float:
@@ -145,3 +124,37 @@ def _agent_cost(facts: ModelFacts, load: Workload, hardware: Hardware, link: flo
         rank_bytes=weights + during_updates,
         loop_bytes=drawn * BYTES_PER_DRAWN_TOKEN + load.taught_tokens * BYTES_PER_TAUGHT_TOKEN,
     )
+
+
+def forecast_tables(recipe: Recipe, plans: Sequence[AgentPlan], cost: StepCost) -> list[TextTable]:
+    """Every agent, then the step as a whole."""
+    agents = [
+        (
+            plan.name,
+            str(plan.ranks),
+            *(f"{seconds:.3g}" for seconds in (agent.sample, agent.gather, agent.update, agent.shard)),
+            in_units(agent.rank_bytes),
+            in_units(agent.loop_bytes),
+            in_units(plan.memory.kept + plan.memory.passing) if plan.memory else "?",
+        )
+        for plan, agent in ((plan, cost.agents[plan.name]) for plan in plans)
+    ]
+    seconds = {
+        "sample": cost.sample,
+        "verify": cost.verify,
+        "exchange": cost.exchange,
+        "update": cost.update,
+        "step": cost.total,
+    }
+    step = [(name, f"{value:.3g}", f"{value / cost.total:.0%}") for name, value in seconds.items()]
+    hours = recipe.steps * cost.total / 3600
+    order = "at the same time" if cost.together else "in turns"
+    header = ("agent", "ranks", "sample", "gather", "update", "shard", "to a rank", "to the loop", "memory")
+    return [
+        TextTable("Seconds of one step; bytes moved in it; memory of each device", header, agents),
+        TextTable(
+            f"The step, agents {order}; {recipe.steps} steps take {hours:.3g} hours",
+            ("phase", "seconds", "share"),
+            step,
+        ),
+    ]

@@ -1,10 +1,18 @@
-"""What arithmetic, memory traffic and messages cost, per device."""
+"""What arithmetic, memory traffic and messages cost, per device: from published peaks or from a run."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from hacrl.analysis.simulate.work import Work
+from hacrl.analysis.doctor.models import ModelFacts, look_at
+from hacrl.analysis.simulate.work import Lengths, Work, Workload, sampling, updating, workload
+from hacrl.recipe import Recipe, saved_recipe
+from hacrl.runs.reader import RunReader
+
+Metrics = Sequence[Mapping[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,3 +82,49 @@ GPUS = {
     "a100": _gpu("A100 SXM 80 GB, bf16", flops=312e12, memory=2.04e12, link=300e9, network=25e9),
 }
 """Published peaks: dense bf16, HBM, NVLink in one direction; a network of 400 and 200 Gbit/s."""
+
+
+def scaled_to(directory: Path, prompt_tokens: float, hardware: Hardware) -> Hardware:
+    """The hardware with each phase's costs scaled to the seconds that a run measured, on any machine."""
+    run = RunReader(directory)
+    recipe, metrics = saved_recipe(run), run.metrics
+    sample = update = predicted_sample = predicted_update = 0.0
+    for agent in recipe.agents:
+        facts = _facts(agent.model, directory)
+        load = _load(recipe, agent.name, prompt_tokens, metrics, hardware.width)
+        sample += _median(metrics, f"time/sample/{agent.name}", directory)
+        update += _median(metrics, f"time/update/{agent.name}", directory)
+        predicted_sample += hardware.sample.seconds(sampling(facts, load))
+        predicted_update += hardware.update.seconds(updating(facts, load))
+    factors = sample / predicted_sample, update / predicted_update
+    return replace(
+        hardware,
+        origin=f"{hardware.origin}; times {factors[0]:.2f} in sampling and {factors[1]:.2f} in updates, "
+        f"as measured in {directory}",
+        sample=hardware.sample.times(factors[0]),
+        update=hardware.update.times(factors[1]),
+    )
+
+
+def _facts(model: str, directory: Path) -> ModelFacts:
+    facts = look_at(model, None)
+    if facts is None:
+        raise ValueError(f"--from {directory}: nothing is known of its model {model!r}: it is not here")
+    return facts
+
+
+def _load(recipe: Recipe, name: str, prompt_tokens: float, metrics: Metrics, width: int) -> Workload:
+    """What the agent really did in a step: lengths as drawn, and only the tokens that had a gradient."""
+    mean, longest, taught = (
+        _median(metrics, f"agent/{name}/{key}")
+        for key in ("completions/mean_length", "completions/max_length", "trained_tokens")
+    )
+    load = workload(recipe, name, Lengths(prompt_tokens, mean, longest), width)
+    return replace(load, taught_tokens=taught)
+
+
+def _median(metrics: Metrics, key: str, where: Path | str = "the run") -> float:
+    values = [line[key] for line in metrics if key in line]
+    if not values:
+        raise ValueError(f"{where} has no metric {key}: was it stopped before its first step?")
+    return statistics.median(values)

@@ -1,4 +1,4 @@
-"""Steps of tiny random agents on this machine, in seconds of CPU: what the formulas are held against."""
+"""Steps of tiny random agents on this machine, in seconds of CPU: what the formulas are checked against."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ import torch
 
 from hacrl.agents.agent import Agent
 from hacrl.analysis.doctor.models import ModelFacts, look_at
-from hacrl.bench.peer.workload import Size, Workload, make_model, make_prompts, make_tokenizer, reward
-from hacrl.huggingface import no_progress_bar
+from hacrl.analysis.simulate.synthetic import Size, make_model, make_prompts, rewards, save_agent
 from hacrl.recipe import Recipe, parse_recipe
 from hacrl.tasks import Task
 from hacrl.training.step import train_step
@@ -28,7 +27,7 @@ PHASES = ("sample", "update")
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A step to measure: agents of these sizes, answers of full length."""
+    """A step to measure: agents of these sizes, responses of full length."""
 
     sizes: tuple[Size, ...]
     prompts: int
@@ -59,12 +58,12 @@ class Measured:
 
 
 def measure(cases: Sequence[Case], rounds: int, progress: Callable[[str], None]) -> list[Measured]:
-    """Every case once per round, so that a slow minute of the machine meets all of them."""
+    """Every case once per round, so that a slow minute of the machine affects all of them."""
     torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as closing:
+    with tempfile.TemporaryDirectory() as directory, ExitStack() as closing:
         teams = []
         for number, case in enumerate(cases):
-            teams.append(_Team(case, Path(folder) / str(number)))
+            teams.append(_Team(case, Path(directory) / str(number)))
             closing.callback(teams[-1].team.close)
         for step in range(1, rounds + 2):
             progress(f"round {step - 1} of {rounds}, {len(cases)} workloads")
@@ -76,18 +75,17 @@ def measure(cases: Sequence[Case], rounds: int, progress: Callable[[str], None])
 class _Team:
     """The agents of one case, and the times of their steps."""
 
-    def __init__(self, case: Case, folder: Path) -> None:
-        works = [
-            Workload(size, "qwen3", 0.0, case.max_new, seed=seed) for seed, size in enumerate(case.sizes)
-        ]
-        works = [replace(work, prompts=case.prompts, samples=case.samples) for work in works]
-        self._case, prompts = case, make_prompts(works[0])
+    def __init__(self, case: Case, directory: Path) -> None:
+        self._case, prompts = case, make_prompts(case.sizes[0], case.prompts)
         self._prompt_tokens = statistics.mean(len(str(prompt.text).split()) for prompt in prompts)
-        models = [_save_agent(folder / f"agent-{work.seed}", work) for work in works]
+        models = [
+            save_agent(directory / f"agent-{seed}", make_model(size, prompts, seed=seed), size)
+            for seed, size in enumerate(case.sizes)
+        ]
         self.recipe = _recipe(case, models)
         self._facts = {path.name: facts for path in models if (facts := look_at(str(path), None))}
         task = Task("words", prompts, prompts[:1], "exact")
-        self.team: Team = build_team(self.recipe, task=task, reward_funcs=[_rewards])
+        self.team: Team = build_team(self.recipe, task=task, reward_funcs=[rewards])
         self._watches = {member.name: _Stopwatch(member.policy) for member in self.team.members}
         self.team.members = tuple(
             replace(member, policy=cast(Agent, self._watches[member.name])) for member in self.team.members
@@ -148,14 +146,3 @@ def _recipe(case: Case, models: Sequence[Path]) -> Recipe:
             "optimiser": {"learning_rate": 1e-5, "kl": 0.0},
         }
     )
-
-
-def _save_agent(directory: Path, work: Workload) -> Path:
-    with no_progress_bar():
-        make_model(work).save_pretrained(directory)
-    make_tokenizer(work.size).save_pretrained(directory)
-    return directory
-
-
-def _rewards(completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float]:
-    return [reward(ids) for ids in completion_ids]

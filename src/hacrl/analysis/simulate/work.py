@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hacrl.analysis.doctor.memory import kept_per_layer
+from hacrl.analysis.doctor.memory import kept_per_layer, ranks_of
 from hacrl.analysis.doctor.models import ModelFacts
+from hacrl.recipe import Recipe
 
 LOGITS_TOUCHED = 8
 """How often sampling a token goes over its logits: log-softmax, probabilities, their sums, the search."""
@@ -17,6 +18,15 @@ ACTIVATIONS_TOUCHED = 3
 """How often an update goes over an activation: written, read again, its gradient."""
 ADAM_BYTES = 28
 """Moved per trained weight and update: gradient, moments and weight are read, the last three written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lengths:
+    """Tokens of prompts and responses, on average; the longest response ends the sampling."""
+
+    prompt: float
+    response: float
+    longest: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +46,7 @@ class Workload:
     own_share: float
     """Of the taught tokens."""
     sources: int
-    """Itself and the peers it hears: each source's responses come with all prompts again."""
+    """Itself and the peers it receives from: each source's responses come with all prompts again."""
     updates: int
     rows_at_once: int
     tokens_per_micro_batch: int
@@ -45,6 +55,30 @@ class Workload:
     ranks: int = 1
     width: int = 4
     """Bytes of a number."""
+
+
+def workload(recipe: Recipe, name: str, lengths: Lengths, width: int) -> Workload:
+    """What the agent does in a step; every response is trained on."""
+    peers = recipe.topology()[name]
+    own = recipe.prompts_per_step * recipe.samples_of(name)
+    learned = own + recipe.prompts_per_step * sum(recipe.samples_of(peer) for peer in peers)
+    return Workload(
+        prompts=recipe.prompts_per_step,
+        prompt_tokens=lengths.prompt,
+        responses=own,
+        response_tokens=lengths.response,
+        longest_response=lengths.longest,
+        taught_tokens=learned * lengths.response,
+        own_share=own / learned,
+        sources=1 + len(peers),
+        updates=recipe.updates_per_step(name),
+        rows_at_once=recipe.sampling.max_rows,
+        tokens_per_micro_batch=recipe.updates.tokens_per_micro_batch,
+        kl=recipe.optimiser.kl > 0,
+        checkpointing=recipe.updates.gradient_checkpointing,
+        ranks=ranks_of(recipe, name),
+        width=width,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +96,8 @@ def sampling(facts: ModelFacts, load: Workload) -> Work:
     fed, drawn = prompts * load.prompt_tokens, rows * load.response_tokens
     seen = load.prompt_tokens + load.response_tokens / 2
     passes = math.ceil(rows / load.rows_at_once) * (load.longest_response + 1)
-    flops = 2 * body(facts) * (fed + drawn) + 2 * head(facts) * drawn
-    flops += attention_flops(facts, fed, load.prompt_tokens / 2) + attention_flops(facts, drawn, seen)
+    attended = fed * load.prompt_tokens / 2 + drawn * seen
+    flops = forward_flops(facts, fed + drawn, predicted=drawn, attended=attended)
     moved = passes * load.width * (body(facts) + head(facts))
     moved += drawn * seen * 2 * facts.layers * facts.key_value * load.width
     moved += drawn * LOGITS_TOUCHED * 4 * facts.vocabulary
@@ -73,9 +107,8 @@ def sampling(facts: ModelFacts, load: Workload) -> Work:
 def updating(facts: ModelFacts, load: Workload) -> Work:
     """Forward and backward over all taught responses and their prompts, then AdamW."""
     taught, fed = load.taught_tokens / load.ranks, _prompt_tokens_fed(load)
-    forward = 2 * body(facts) * (fed + taught) + 2 * head(facts) * taught
-    forward += attention_flops(facts, fed, load.prompt_tokens / 2)
-    forward += attention_flops(facts, taught, load.prompt_tokens + load.response_tokens / 2)
+    attended = fed * load.prompt_tokens / 2 + taught * (load.prompt_tokens + load.response_tokens / 2)
+    forward = forward_flops(facts, fed + taught, predicted=taught, attended=attended)
     forwards = 3 + load.checkpointing + load.kl * load.own_share
     moved = ACTIVATIONS_TOUCHED * (fed + taught) * facts.layers * kept_per_layer(facts) * load.width
     moved += ACTIVATIONS_TOUCHED * taught * 8 * facts.vocabulary
@@ -102,6 +135,19 @@ def taught_responses(load: Workload) -> float:
     return load.taught_tokens / load.response_tokens
 
 
+def forward_flops(facts: ModelFacts, tokens: float, predicted: float, attended: float) -> float:
+    """Multiplications and additions of a forward pass without padding; norms and softmax are left out.
+
+    `predicted` are the positions that go through the head, `attended` the pairs of a token and one that it
+    attends to. With whole numbers the count is exact: the benchmarks use it too.
+    """
+    return (
+        2 * body(facts) * tokens
+        + 2 * head(facts) * predicted
+        + 4 * facts.query * facts.layers * attended  # scores, and the values weighted by them
+    )
+
+
 def body(facts: ModelFacts) -> int:
     """Weights of the layers' matrices: each is multiplied and added once per token."""
     attention = facts.hidden * 2 * (facts.query + facts.key_value)
@@ -111,8 +157,3 @@ def body(facts: ModelFacts) -> int:
 def head(facts: ModelFacts) -> int:
     """Weights of the head, which only tokens with a log-prob go through."""
     return facts.hidden * facts.vocabulary
-
-
-def attention_flops(facts: ModelFacts, tokens: float, seen: float) -> float:
-    """Of queries with the keys of so many earlier tokens on average, and of the result with their values."""
-    return 4 * facts.query * facts.layers * tokens * seen

@@ -1,6 +1,7 @@
 import json
 import pickle
 import random
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,15 +14,18 @@ from hacrl.analysis.simulate.forecast import (
     BYTES_PER_DRAWN_TOKEN,
     BYTES_PER_TAUGHT_TOKEN,
     AgentCost,
-    Lengths,
     StepCost,
     forecast,
 )
-from hacrl.analysis.simulate.hardware import GPUS
-from hacrl.analysis.simulate.runs import scaled_to
+from hacrl.analysis.simulate.hardware import GPUS, scaled_to
+from hacrl.analysis.simulate.work import Lengths, sampling, updating, workload
 from hacrl.cli.app import app
-from hacrl.recipe import Recipe, parse_recipe
+from hacrl.recipe import Recipe, parse_recipe, saved_recipe
+from hacrl.runs.reader import RunReader
 from hacrl.types import Rollout, TrainingRow
+from helpers_report import lines
+from helpers_train import make_agent, run
+from helpers_train import recipe as small_recipe
 
 H100 = GPUS["h100"]
 LENGTHS = Lengths(prompt=200, response=1000, longest=4096)
@@ -103,8 +107,8 @@ def test_bytes_per_token_are_those_of_what_is_sent():
 
 def test_a_measured_run_is_met_exactly(facts: dict[str, ModelFacts], tmp_path: Path):
     """A run three times slower in sampling and twice as fast in updates than the figures say."""
-    told = recipe()
-    cost = forecast(told, facts, Lengths(200, 1000, 1000), H100, "math")
+    planned = recipe()
+    cost = forecast(planned, facts, Lengths(200, 1000, 1000), H100, "math")
     line: dict[str, float] = {"step": 1}
     for name, agent in cost.agents.items():
         line[f"time/sample/{name}"] = 3 * agent.sample
@@ -112,7 +116,8 @@ def test_a_measured_run_is_met_exactly(facts: dict[str, ModelFacts], tmp_path: P
         line[f"agent/{name}/completions/mean_length"] = 1000
         line[f"agent/{name}/completions/max_length"] = 1000
         line[f"agent/{name}/trained_tokens"] = 2 * 128 * 8 * 1000
-    (tmp_path / "config.json").write_text(json.dumps(told.resolved()))
+    config = {"recipe": planned.resolved(), "versions": {}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
     (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
     found = scaled_to(tmp_path, 200, H100)
     assert found.sample.per_flop == pytest.approx(3 * H100.sample.per_flop)
@@ -120,12 +125,57 @@ def test_a_measured_run_is_met_exactly(facts: dict[str, ModelFacts], tmp_path: P
     assert replace(found, origin="", sample=H100.sample, update=H100.update) == replace(H100, origin="")
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real run of two tiny agents."""
+    directory = tmp_path_factory.mktemp("simulate")
+    agents = {name: make_agent(directory / name, seed) for seed, name in enumerate(("ann", "bob"))}
+    settings = small_recipe(agents, steps=2, evaluation={"prompts": 2, "before": False})
+    run(settings, directory / "run")
+    return directory / "run"
+
+
+def test_the_phases_of_a_real_run_are_met(finished: Path):
+    """The simulated step, with the lengths that were drawn, takes the median seconds of the run."""
+    metrics = lines(finished / "metrics.jsonl")
+    found = scaled_to(finished, 8, GPUS["h100"])
+    saved = saved_recipe(RunReader(finished))
+    predicted = {"sample": 0.0, "update": 0.0}
+    measured = dict(predicted)
+    for agent in saved.agents:
+        facts = look_at(agent.model, None)
+        assert facts is not None
+        mean, longest, trained = (
+            statistics.median(line[f"agent/{agent.name}/{key}"] for line in metrics)
+            for key in ("completions/mean_length", "completions/max_length", "trained_tokens")
+        )
+        load = replace(
+            workload(saved, agent.name, Lengths(8, mean, longest), found.width), taught_tokens=trained
+        )
+        predicted["sample"] += found.sample.seconds(sampling(facts, load))
+        predicted["update"] += found.update.seconds(updating(facts, load))
+        for phase in measured:
+            measured[phase] += statistics.median(line[f"time/{phase}/{agent.name}"] for line in metrics)
+    assert predicted == pytest.approx(measured)
+
+
+def test_the_command_takes_a_real_run(finished: Path, tmp_path: Path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(json.dumps({"agents": [{"name": "a", "model": MODELS["a"]}], "task": "digits"}))
+    result = CliRunner().invoke(app, ["simulate", str(path), "method=gspo", "--from", str(finished)])
+    assert result.exit_code == 0, result.output
+    assert "as measured in" in " ".join(result.stdout.split())
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         ([], "give a recipe, or --check"),
         (["{recipe}", "--hardware", "h200"], "--hardware 'h200': choose one of h100, a100, here"),
-        (["{recipe}", "--from", "nowhere"], "--from nowhere: holds no run with metrics"),
+        (
+            ["{recipe}", "--from", "nowhere"],
+            "nowhere holds no run (no config.json): give the --out of hacrl train",
+        ),
         (["{recipe}", "agents.0.model=some/model"], "agent a: nothing is known of some/model"),
     ],
 )

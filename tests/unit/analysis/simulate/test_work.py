@@ -4,23 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hacrl.analysis.doctor.models import ModelFacts
-from hacrl.analysis.simulate.work import Workload, micro_batches, sampling, updating
-from hacrl.bench.peer.flops import forward_flops
-from hacrl.bench.peer.workload import Size
+from hacrl.analysis.simulate.synthetic import Size
+from hacrl.analysis.simulate.work import Workload, forward_flops, micro_batches, sampling, updating
 
-SIZE = Size(hidden=64, layers=3, heads=4, vocab=100)
-FACTS = ModelFacts(
-    parameters=130_000,
-    trained=130_000,
-    layers=SIZE.layers,
-    hidden=SIZE.hidden,
-    feed_forward=SIZE.intermediate,
-    query=SIZE.heads * SIZE.head_dim,
-    key_value=SIZE.kv_heads * SIZE.head_dim,
-    vocabulary=SIZE.vocab,
-    context=None,
-)
+FACTS = Size(hidden=64, layers=3, heads=4, vocab=100).facts
 LOAD = Workload(
     prompts=4,
     prompt_tokens=30,
@@ -36,9 +23,17 @@ LOAD = Workload(
 )
 
 
-def test_arithmetic_is_that_of_the_benchmark_for_long_responses():
-    """The benchmark counts to the token what the simulation counts by mean lengths."""
-    exact = 4 * forward_flops(SIZE, 30, [200] * 8)
+def test_forward_pass_by_hand():
+    """Two operations per weight and token, the head where a token is predicted, four per pair attended."""
+    layers = 3 * (64 * 2 * (64 + 32) + 3 * 64 * 192)
+    counted = forward_flops(FACTS, 7, predicted=5, attended=11)
+    assert counted == 2 * layers * 7 + 2 * 64 * 100 * 5 + 4 * 64 * 3 * 11
+
+
+def test_mean_lengths_count_what_single_tokens_do_for_long_responses():
+    """To the token: a prompt of 30 once, 199 tokens fed of each of its 8 responses, all of them predicted."""
+    fed, pairs = 30 + 8 * 199, 30 * 31 // 2 + 8 * (199 * 30 + 199 * 200 // 2)
+    exact = 4 * forward_flops(FACTS, fed, predicted=1 + 8 * 199, attended=pairs)
     assert sampling(FACTS, LOAD).flops == pytest.approx(exact, rel=0.01)
     assert updating(FACTS, LOAD).flops == pytest.approx(3 * exact, rel=0.01)
 
