@@ -36,7 +36,7 @@ def test_the_report_is_written_where_it_is_said(run: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("command", ["report", "watch"])
-def test_mistakes_are_told_without_a_traceback(command: str, tmp_path: Path) -> None:
+def test_mistakes_end_with_a_message_without_a_traceback(command: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [command, str(tmp_path / "nothing")])
     assert result.exit_code == 2
     assert "holds no run (no config.json): give the --out of hacrl train" in result.output

@@ -138,7 +138,7 @@ def test_a_format_of_the_future_is_named(store: CheckpointStore, tmp_path: Path,
         store.latest()
 
 
-def test_without_a_good_one_all_reasons_are_told(store: CheckpointStore, tmp_path: Path) -> None:
+def test_without_a_good_one_all_reasons_are_given(store: CheckpointStore, tmp_path: Path) -> None:
     save_steps(store, 1, 2)
     (tmp_path / "step_00000001" / SMALL).unlink()
     (tmp_path / "step_00000002" / "manifest.json").write_text("{")
@@ -156,10 +156,10 @@ def test_a_manifest_cannot_lead_outside(store: CheckpointStore, tmp_path: Path) 
     manifest = tmp_path / "step_00000001" / "manifest.json"
     (tmp_path / "secret.json").write_bytes(b"1")
     entry = {"bytes": 1, "sha256": digest(tmp_path / "secret.json")}
-    told = json.loads(manifest.read_bytes())
-    del told["sha256"]
-    told["files"]["../secret.json"] = entry
-    manifest.write_bytes(_sealed(told))
+    changed = json.loads(manifest.read_bytes())
+    del changed["sha256"]
+    changed["files"]["../secret.json"] = entry
+    manifest.write_bytes(_sealed(changed))
     with pytest.raises(StorageError, match=r"\.\./secret\.json is missing"):
         store.latest()
 

@@ -12,7 +12,7 @@ from hacrl.analysis.simulate.forecast import forecast
 from hacrl.analysis.simulate.hardware import Cost, Hardware, LoopCost
 from hacrl.analysis.simulate.measure import PHASES, Case, Measured, measure
 from hacrl.analysis.simulate.synthetic import Size
-from hacrl.analysis.simulate.work import Lengths, Workload, sampling, taught_responses, updating, workload
+from hacrl.analysis.simulate.work import Lengths, Workload, sampling, trained_responses, updating, workload
 from hacrl.analysis.tables import TextTable
 
 ALLOWED = 0.2
@@ -106,7 +106,7 @@ def _fit_loop(found: Sequence[Measured]) -> LoopCost:
     amounts = []
     for step in found:
         loads = _loads(step).values()
-        amounts.append([sum(map(taught_responses, loads)), sum(load.taught_tokens for load in loads)])
+        amounts.append([sum(map(trained_responses, loads)), sum(load.trained_tokens for load in loads)])
     return LoopCost(*fit_costs(amounts, [step.rest for step in found]))
 
 
@@ -165,7 +165,7 @@ def check_tables(checked: Checked) -> list[TextTable]:
         for phase, cost in (("sample", checked.hardware.sample), ("update", checked.hardware.update))
     ]
     loop = checked.hardware.loop
-    per = f"{1e6 * loop.per_response:.0f} per taught response and {1e6 * loop.per_token:.1f} per token"
+    per = f"{1e6 * loop.per_response:.0f} per response trained on and {1e6 * loop.per_token:.1f} per token"
     title = "Steps that were not fitted: predicted / measured seconds of CPU"
     return [
         TextTable(title, ("layers x width, prompts x samples x tokens", *parts, "error"), rows),

@@ -14,7 +14,7 @@ from hacrl.analysis.simulate.work import (
     Workload,
     micro_batches,
     sampling,
-    taught_responses,
+    trained_responses,
     updating,
     workload,
 )
@@ -22,7 +22,7 @@ from hacrl.analysis.tables import TextTable
 from hacrl.recipe import Recipe
 
 BYTES_PER_DRAWN_TOKEN = 17.0
-BYTES_PER_TAUGHT_TOKEN = 14.0
+BYTES_PER_TRAINED_TOKEN = 14.0
 """Of long responses from a large vocabulary; `hacrl bench --runtime` measures those of short ones."""
 SECONDS_PER_RESPONSE = {"math": 1 / 412, "exact": 1 / 282_821}
 """Measured on two cores: `hacrl bench --verifiers` prints both. Other verifiers are counted as `math`."""
@@ -102,7 +102,7 @@ def forecast(
 
 def loop_seconds(load: Workload, cost: LoopCost) -> float:
     """Making one learner's training rows."""
-    return taught_responses(load) * cost.per_response + load.taught_tokens * cost.per_token
+    return trained_responses(load) * cost.per_response + load.trained_tokens * cost.per_token
 
 
 def _link(recipe: Recipe, name: str, hardware: Hardware) -> float:
@@ -122,7 +122,7 @@ def _agent_cost(facts: ModelFacts, load: Workload, hardware: Hardware, link: flo
         update=hardware.update.seconds(updating(facts, load)),
         shard=during_updates / link,
         rank_bytes=weights + during_updates,
-        loop_bytes=drawn * BYTES_PER_DRAWN_TOKEN + load.taught_tokens * BYTES_PER_TAUGHT_TOKEN,
+        loop_bytes=drawn * BYTES_PER_DRAWN_TOKEN + load.trained_tokens * BYTES_PER_TRAINED_TOKEN,
     )
 
 

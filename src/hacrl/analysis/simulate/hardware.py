@@ -38,7 +38,7 @@ class LoopCost:
 
     per_response: float
     per_token: float
-    """Of responses taught, once for each learner."""
+    """Of responses trained on, once for each learner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +115,12 @@ def _facts(model: str, directory: Path) -> ModelFacts:
 
 def _load(recipe: Recipe, name: str, prompt_tokens: float, metrics: Metrics, width: int) -> Workload:
     """What the agent really did in a step: lengths as drawn, and only the tokens that had a gradient."""
-    mean, longest, taught = (
+    mean, longest, trained = (
         _median(metrics, f"agent/{name}/{key}")
         for key in ("completions/mean_length", "completions/max_length", "trained_tokens")
     )
     load = workload(recipe, name, Lengths(prompt_tokens, mean, longest), width)
-    return replace(load, taught_tokens=taught)
+    return replace(load, trained_tokens=trained)
 
 
 def _median(metrics: Metrics, key: str, where: Path | str = "the run") -> float:

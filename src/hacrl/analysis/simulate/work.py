@@ -41,10 +41,10 @@ class Workload:
     response_tokens: float
     """Mean length."""
     longest_response: float
-    taught_tokens: float
+    trained_tokens: float
     """Response tokens it trains on, the peers' included."""
     own_share: float
-    """Of the taught tokens."""
+    """Of the trained tokens."""
     sources: int
     """Itself and the peers it receives from: each source's responses come with all prompts again."""
     updates: int
@@ -68,7 +68,7 @@ def workload(recipe: Recipe, name: str, lengths: Lengths, width: int) -> Workloa
         responses=own,
         response_tokens=lengths.response,
         longest_response=lengths.longest,
-        taught_tokens=learned * lengths.response,
+        trained_tokens=learned * lengths.response,
         own_share=own / learned,
         sources=1 + len(peers),
         updates=recipe.updates_per_step(name),
@@ -105,13 +105,13 @@ def sampling(facts: ModelFacts, load: Workload) -> Work:
 
 
 def updating(facts: ModelFacts, load: Workload) -> Work:
-    """Forward and backward over all taught responses and their prompts, then AdamW."""
-    taught, fed = load.taught_tokens / load.ranks, _prompt_tokens_fed(load)
-    attended = fed * load.prompt_tokens / 2 + taught * (load.prompt_tokens + load.response_tokens / 2)
-    forward = forward_flops(facts, fed + taught, predicted=taught, attended=attended)
+    """Forward and backward over all responses trained on and their prompts, then AdamW."""
+    trained, fed = load.trained_tokens / load.ranks, _prompt_tokens_fed(load)
+    attended = fed * load.prompt_tokens / 2 + trained * (load.prompt_tokens + load.response_tokens / 2)
+    forward = forward_flops(facts, fed + trained, predicted=trained, attended=attended)
     forwards = 3 + load.checkpointing + load.kl * load.own_share
-    moved = ACTIVATIONS_TOUCHED * (fed + taught) * facts.layers * kept_per_layer(facts) * load.width
-    moved += ACTIVATIONS_TOUCHED * taught * 8 * facts.vocabulary
+    moved = ACTIVATIONS_TOUCHED * (fed + trained) * facts.layers * kept_per_layer(facts) * load.width
+    moved += ACTIVATIONS_TOUCHED * trained * 8 * facts.vocabulary
     moved += load.updates * ADAM_BYTES * facts.trained / load.ranks
     moved += forwards * micro_batches(load) * load.width * facts.parameters
     return Work(forwards * forward, moved, forwards * facts.layers * micro_batches(load))
@@ -119,7 +119,7 @@ def updating(facts: ModelFacts, load: Workload) -> Work:
 
 def micro_batches(load: Workload) -> int:
     """Of all updates together, at least one each."""
-    tokens = load.taught_tokens / load.ranks + _prompt_tokens_fed(load)
+    tokens = load.trained_tokens / load.ranks + _prompt_tokens_fed(load)
     return load.updates * math.ceil(tokens / load.updates / load.tokens_per_micro_batch)
 
 
@@ -127,12 +127,12 @@ def _prompt_tokens_fed(load: Workload) -> float:
     """A process alone computes each prompt once for all its responses, a sharded agent once for each."""
     if load.ranks == 1:
         return load.sources * load.prompts * load.prompt_tokens
-    return taught_responses(load) * load.prompt_tokens / load.ranks
+    return trained_responses(load) * load.prompt_tokens / load.ranks
 
 
-def taught_responses(load: Workload) -> float:
+def trained_responses(load: Workload) -> float:
     """Responses it trains on, the peers' included."""
-    return load.taught_tokens / load.response_tokens
+    return load.trained_tokens / load.response_tokens
 
 
 def forward_flops(facts: ModelFacts, tokens: float, predicted: float, attended: float) -> float:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from hacrl.analysis.doctor.models import ModelFacts, look_at
 from hacrl.analysis.simulate.forecast import (
     BYTES_PER_DRAWN_TOKEN,
-    BYTES_PER_TAUGHT_TOKEN,
+    BYTES_PER_TRAINED_TOKEN,
     AgentCost,
     StepCost,
     forecast,
@@ -57,8 +57,8 @@ def test_agents_with_processes_of_their_own_work_at_the_same_time(facts: dict[st
 def test_updates_cost_what_six_operations_per_weight_and_token_do(facts: dict[str, ModelFacts]):
     """The well-known rule, for a model that recomputes nothing and attends to little."""
     found = forecast(recipe(optimiser={"kl": 0.0}), facts, Lengths(1, 64, 64), H100, "math")
-    taught = 2 * 128 * 8 * 64
-    rule = 6 * facts["b"].parameters * taught * H100.update.per_flop
+    trained = 2 * 128 * 8 * 64
+    rule = 6 * facts["b"].parameters * trained * H100.update.per_flop
     assert rule < found.agents["b"].update < 1.5 * rule
 
 
@@ -82,11 +82,11 @@ def test_ranks_fetch_weights_and_add_up_gradients(facts: dict[str, ModelFacts]):
     assert cost(2).shard == pytest.approx(cost(1).shard * H100.link / H100.network)
 
 
-def test_sharing_with_nobody_halves_what_is_taught(facts: dict[str, ModelFacts]):
+def test_sharing_with_nobody_halves_what_is_trained_on(facts: dict[str, ModelFacts]):
     alone, shared = step(facts, method="gspo"), step(facts)
     drawn = 128 * 8 * 1000
-    assert alone.agents["a"].loop_bytes == drawn * (BYTES_PER_DRAWN_TOKEN + BYTES_PER_TAUGHT_TOKEN)
-    assert shared.agents["a"].loop_bytes == drawn * (BYTES_PER_DRAWN_TOKEN + 2 * BYTES_PER_TAUGHT_TOKEN)
+    assert alone.agents["a"].loop_bytes == drawn * (BYTES_PER_DRAWN_TOKEN + BYTES_PER_TRAINED_TOKEN)
+    assert shared.agents["a"].loop_bytes == drawn * (BYTES_PER_DRAWN_TOKEN + 2 * BYTES_PER_TRAINED_TOKEN)
     assert alone.verify == shared.verify
 
 
@@ -98,11 +98,11 @@ def test_bytes_per_token_are_those_of_what_is_sent():
         Rollout(str(i), 0, f"{i:04}" * 1000, ids[i], logps[i], "stop")  # four letters a token
         for i in range(32)
     ]
-    taught = [
+    trained = [
         TrainingRow(str(i), ids[i][:200], ids[i], "a", True, -0.5, logps[i], 0.3, 1.0) for i in range(32)
     ]
     assert len(pickle.dumps(drawn, protocol=5)) / 32_000 == pytest.approx(BYTES_PER_DRAWN_TOKEN, rel=0.05)
-    assert len(pickle.dumps(taught, protocol=5)) / 32_000 == pytest.approx(BYTES_PER_TAUGHT_TOKEN, rel=0.05)
+    assert len(pickle.dumps(trained, protocol=5)) / 32_000 == pytest.approx(BYTES_PER_TRAINED_TOKEN, rel=0.05)
 
 
 def test_a_measured_run_is_met_exactly(facts: dict[str, ModelFacts], tmp_path: Path):
@@ -150,7 +150,7 @@ def test_the_phases_of_a_real_run_are_met(finished: Path):
             for key in ("completions/mean_length", "completions/max_length", "trained_tokens")
         )
         load = replace(
-            workload(saved, agent.name, Lengths(8, mean, longest), found.width), taught_tokens=trained
+            workload(saved, agent.name, Lengths(8, mean, longest), found.width), trained_tokens=trained
         )
         predicted["sample"] += found.sample.seconds(sampling(facts, load))
         predicted["update"] += found.update.seconds(updating(facts, load))
@@ -179,7 +179,7 @@ def test_the_command_takes_a_real_run(finished: Path, tmp_path: Path):
         (["{recipe}", "agents.0.model=some/model"], "agent a: nothing is known of some/model"),
     ],
 )
-def test_mistakes_are_told(words: list[str], message: str, tmp_path: Path):
+def test_mistakes_end_with_a_message(words: list[str], message: str, tmp_path: Path):
     path = tmp_path / "recipe.yaml"
     path.write_text(json.dumps({"agents": [{"name": "a", "model": MODELS["a"]}], "task": "digits"}))
     result = CliRunner().invoke(app, ["simulate", *(word.format(recipe=path) for word in words)])

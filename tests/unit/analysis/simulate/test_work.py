@@ -14,7 +14,7 @@ LOAD = Workload(
     responses=32,
     response_tokens=200,
     longest_response=200,
-    taught_tokens=32 * 200,
+    trained_tokens=32 * 200,
     own_share=1.0,
     sources=1,
     updates=2,
@@ -65,7 +65,7 @@ def test_the_reference_and_recomputing_cost_forward_passes():
 
 @given(st.integers(1, 4).map(lambda power: 2**power))
 def test_ranks_share_the_arithmetic(ranks: int):
-    load = replace(LOAD, prompts=32, responses=256, taught_tokens=256 * 200)
+    load = replace(LOAD, prompts=32, responses=256, trained_tokens=256 * 200)
     sharded = replace(load, ranks=ranks)
     assert sampling(FACTS, sharded).flops * ranks == pytest.approx(sampling(FACTS, load).flops)
     without_prompts = replace(load, prompt_tokens=0)
