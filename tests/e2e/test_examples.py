@@ -96,7 +96,10 @@ def questions(workplace):
 
 
 def test_own_data_are_asked_and_verified(workplace):
-    asked, trajectories = questions(workplace), list(RunReader(workplace / "runs" / "own-data").trajectories())
+    asked, trajectories = (
+        questions(workplace),
+        list(RunReader(workplace / "runs" / "own-data").trajectories()),
+    )
     assert {t.source for t in trajectories} == {"ada", "bob"}
     assert len({t.prompt_id for t in trajectories}) == 2 * 16
     for t in trajectories:
