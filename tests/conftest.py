@@ -2,6 +2,7 @@
 
 import os
 import resource
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
@@ -20,3 +21,13 @@ def small_disk() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """One last line about what this machine has no means for."""
+    yield
+    reasons = Counter(report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()))
+    if reasons:
+        told = (f"{count} x {reason.removeprefix('Skipped: ')}" for reason, count in reasons.most_common())
+        terminalreporter.write_line(f"not run here: {'; '.join(told)}", yellow=True)

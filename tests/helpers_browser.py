@@ -12,7 +12,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+def find_chromium() -> str | None:
+    """The first that says its version: Ubuntu's package is a script that only asks for another one."""
+    for name in ("chromium", "chromium-browser", "google-chrome"):
+        program = shutil.which(name)
+        if program and subprocess.run([program, "--version"], capture_output=True).returncode == 0:
+            return program
+    return None
+
+
+CHROMIUM = find_chromium()
 
 
 class Browser:
@@ -117,6 +127,11 @@ class Browser:
             self.requests.append(params["request"]["url"])
 
 
+OPTIONS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-pipe"
+    " --no-first-run --disable-background-networking --disable-component-update --disable-sync --disable-quic"
+)
+"""The root user needs some of them; the others keep the browser from asking the network for anything."""
 KEYS = {"Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "Enter": 13}
 
 
@@ -127,8 +142,7 @@ def chromium(profile: Path) -> Iterator[Browser]:
     commands, to_browser = os.pipe()
     from_browser, answers = os.pipe()
     # The browser reads commands from descriptor 3 and writes answers to descriptor 4.
-    options = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --remote-debugging-pipe"
-    shell = f'exec "$0" {options} --user-data-dir="$1" 3<&{commands} 4>&{answers}'
+    shell = f'exec "$0" {OPTIONS} --user-data-dir="$1" 3<&{commands} 4>&{answers}'
     process = subprocess.Popen(
         ["/bin/bash", "-c", shell, CHROMIUM, str(profile)],
         pass_fds=(commands, answers),

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from hacrl.agents.rendering import Rendering
 from hacrl.types import Trajectory
+from helpers_models import TOKENIZERS
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content | trim"
@@ -98,21 +98,27 @@ SMALL: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
     "metaspace": metaspace_bpe,
     "char-level": char_level,
 }
+FIXED_DATE = {"date_string": "26 Jul 2024"}
 REAL = ("qwen3", "llama3_2", "gemma3", "llama2")
 
 
 @cache
 def real_tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """A real tokenizer out of $HACRL_TOKENIZERS/<name>; the test is skipped without one."""
-    root = os.environ.get("HACRL_TOKENIZERS")
-    if not root or not (Path(root) / name).is_dir():
-        pytest.skip(f"no real tokenizer: set HACRL_TOKENIZERS to a directory with {name}/tokenizer.json")
-    return AutoTokenizer.from_pretrained(Path(root) / name)
+    """Loaded once in a process; the test is skipped without one."""
+    if not (TOKENIZERS / name).is_dir():
+        pytest.skip("needs real tokenizers: make tokenizers")
+    return AutoTokenizer.from_pretrained(TOKENIZERS / name)
 
 
 def tokenizer(name: str) -> PreTrainedTokenizerFast:
     """A small or a real tokenizer by name."""
     return SMALL[name]() if name in SMALL else real_tokenizer(name)
+
+
+@cache
+def rendering(name: str) -> Rendering:
+    """Made once in a process: a real vocabulary takes seconds."""
+    return Rendering(tokenizer(name), template_variables=FIXED_DATE)
 
 
 def trajectory(source: str = "a", prompt_id: str = "p0", sample: int = 0, **changes: Any) -> Trajectory:

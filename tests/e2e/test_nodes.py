@@ -24,10 +24,11 @@ from helpers_train import Silent, final_weights, make_agent, outcome, recipe, re
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install 'hacrl[ray]'"),
-    pytest.mark.skipif(
-        "HACRL_TEST_NODES" not in os.environ, reason="HACRL_TEST_NODES=1 starts several nodes"
-    ),
 ]
+
+TRAIN = [sys.executable, "-m", "hacrl", "train"]
+IMPATIENT = "import hacrl.runtime.cluster as c, hacrl.cli as i; c.HEAD_PATIENCE = 2.0; i.main()"
+"""Waits for a silent head for 2 seconds instead of 20, where Ray is told to wait for 12 instead of 60."""
 
 
 @pytest.fixture(scope="module")
@@ -130,11 +131,9 @@ def test_a_wrong_token_is_refused(nodes, settings, tmp_path):
         "runtime": {"name": "ray", "address": nodes.address},
     }
     (tmp_path / "recipe.yaml").write_text(json.dumps(joined))
-    command = [sys.executable, "-m", "hacrl", "train", str(tmp_path / "recipe.yaml")]
-    wrong = os.environ | {"RAY_AUTH_TOKEN": "0" * 64, cluster.LOOPBACK_VARIABLE: "0"}
-    told = subprocess.run(
-        [*command, "--out", str(tmp_path / "run")], env=wrong, capture_output=True, text=True
-    )
+    command = [*TRAIN, str(tmp_path / "recipe.yaml"), "--out", str(tmp_path / "run")]
+    wrong = {"RAY_AUTH_TOKEN": "0" * 64, cluster.LOOPBACK_VARIABLE: "0", "RAY_NUM_REDIS_GET_RETRIES": "1"}
+    told = subprocess.run(command, env=os.environ | wrong, capture_output=True, text=True)
     assert told.returncode == 2
     assert f"error: cannot use the Ray cluster at {nodes.address}" in told.stderr
     assert "Its token has to be in" in told.stderr
@@ -146,9 +145,10 @@ def test_a_run_whose_head_dies_ends_and_can_be_resumed(nodes, settings, tmp_path
     alone = settings | {"agents": settings["agents"][:1], "method": "gspo", "reward": {"verifier": "numeric"}}
     endless = alone | {"steps": 100_000, "runtime": {"name": "ray", "address": nodes.address}}
     (tmp_path / "recipe.yaml").write_text(json.dumps(endless))
-    command = [sys.executable, "-m", "hacrl", "train", str(tmp_path / "recipe.yaml")]
+    command = [sys.executable, "-c", IMPATIENT, "train", str(tmp_path / "recipe.yaml")]
     process = subprocess.Popen(
         [*command, "--out", str(tmp_path / "run")],
+        env=os.environ | {"RAY_gcs_rpc_server_reconnect_timeout_s": "12"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -17,6 +17,7 @@ from hacrl.agents.policy import Policy
 from hacrl.recipe.settings import LoraSettings, SamplingSettings, VllmSettings
 from hacrl.types import Prompt
 from helpers_agents import likelihood, random_rows, text_prompts, training_rows
+from helpers_models import SMOLLM2, needs_smollm2
 from helpers_real_vllm import BOUND, GREEDY, SMALL_CACHE, agent, largest_difference
 from helpers_train import make_agent, metrics, recipe, run
 
@@ -29,7 +30,6 @@ from pathlib import Path
 from helpers_train import run
 run(json.loads(Path("recipe.json").read_text()), Path("run"))
 """
-SMOLLM2 = os.environ.get("HACRL_SMOLLM2", "")
 
 
 def test_old_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,10 +102,7 @@ def test_on_ray_every_agent_may_have_vllm(tmp_path: Path) -> None:
     check_engines(tmp_path / "run", ["ada", "bob"])
 
 
-@pytest.mark.skipif(
-    not Path(SMOLLM2, "config.json").is_file(),
-    reason="HACRL_SMOLLM2 does not name a directory with SmolLM2-135M-Instruct (see docs/agents.md)",
-)
+@needs_smollm2
 def test_smollm2_gives_the_same_greedy_responses() -> None:
     questions = ("What is 2 + 3? Answer with one number.", "What is the capital of France?", "Count to five.")
     prompts = [

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pickle
-from functools import cache
 
 import pytest
 from hypothesis import given, settings
@@ -9,16 +8,20 @@ from hypothesis import strategies as st
 
 from hacrl.agents.rendering import Rendering
 from hacrl.types import Prompt
-from helpers_sharing import HARD_TEXTS, REAL, SMALL, byte_level_bpe, char_level, metaspace_bpe, tokenizer
+from helpers_sharing import (
+    FIXED_DATE,
+    HARD_TEXTS,
+    REAL,
+    SMALL,
+    byte_level_bpe,
+    char_level,
+    metaspace_bpe,
+    rendering,
+    tokenizer,
+)
 
 ALL = (*SMALL, *REAL)
 EXACT = tuple(name for name in ALL if name != "char-level")
-FIXED_DATE = {"date_string": "26 Jul 2024"}
-
-
-@cache
-def rendering(name: str) -> Rendering:
-    return Rendering(tokenizer(name), template_variables=FIXED_DATE)
 
 
 def special_ids(name: str) -> set[int]:

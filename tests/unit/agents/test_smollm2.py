@@ -1,9 +1,6 @@
-"""A real model end to end. Needs weights that are not in the repository: see docs/agents.md."""
+"""A real model end to end. Needs weights that are not in the repository: `make models` gets them."""
 
 from __future__ import annotations
-
-import os
-from pathlib import Path
 
 import pytest
 
@@ -11,20 +8,13 @@ from hacrl.agents.policy import Policy
 from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from hacrl.types import Prompt, TrainingRow
 from helpers_agents import gspo
+from helpers_models import SMOLLM2, needs_smollm2
 
-DIRECTORY = os.environ.get("HACRL_SMOLLM2", "")
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        not Path(DIRECTORY, "config.json").is_file(),
-        reason="HACRL_SMOLLM2 does not name a directory with SmolLM2-135M-Instruct (see docs/agents.md)",
-    ),
-]
+pytestmark = [pytest.mark.slow, needs_smollm2]
 
 
 def test_smollm2_samples_scores_and_learns() -> None:
-    policy = Policy.load("smollm2", DIRECTORY, optimiser=OptimiserSettings(learning_rate=1e-5, kl=0.0))
+    policy = Policy.load("smollm2", SMOLLM2, optimiser=OptimiserSettings(learning_rate=1e-5, kl=0.0))
     assert policy.backends == {"decode": "FusedDecoder", "train": "FusedScorer"}
     prompts = [
         Prompt(id="sum", text="What is 2 + 3? Answer with one number."),

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import math
 import random
-from functools import cache
 
 import pytest
 import torch
@@ -10,15 +9,10 @@ import torch
 from hacrl.agents.rendering import Rendering
 from hacrl.sharing.reencode import Encoded, Learner, LeftOut, LengthNorm, Reencoder, source_unit
 from hacrl.types import Prompt, Trajectory
-from helpers_sharing import HARD_TEXTS, REAL, SMALL, tokenizer, trajectory
+from helpers_sharing import HARD_TEXTS, REAL, SMALL, rendering, tokenizer, trajectory
 
 EXACT = tuple(name for name in (*SMALL, *REAL) if name != "char-level")
 PROMPTS = {"p0": Prompt("p0", "1+1=")}
-
-
-@cache
-def rendering(name: str) -> Rendering:
-    return Rendering(tokenizer(name), template_variables={"date_string": "26 Jul 2024"})
 
 
 def encode(response: Trajectory, name: str = "char-level", **limits: int) -> Encoded | LeftOut:
