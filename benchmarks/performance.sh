@@ -3,28 +3,29 @@
 set -eu
 cd "$(dirname "$0")/.."
 export OMP_NUM_THREADS=1
-hacrl=${HACRL:-.venv/bin/hacrl}
+python=${PYTHON:-.venv/bin/python}
 page=docs/performance.md
 marker='<!-- Everything below is written by benchmarks/performance.sh -->'
 tables=$(mktemp)
 
 measure() {
-    printf '\n    hacrl bench %s\n\n' "$*" >>"$tables"
-    "$hacrl" bench "$@" --markdown >>"$tables"
+    printf '\n    python -m benchmarks.%s\n\n' "$*" >>"$tables"
+    "$python" -m "benchmarks.$@" --markdown >>"$tables"
 }
 
-measure --peer trl --size S
-measure --peer trl --size M
-measure --peer trl --size S --eos-hazard 0
-measure --peer trl --size M --eos-hazard 0
-measure --peer trl --size S --max-new 64
-measure --peer trl --size M --max-new 64
-measure --peer trl --size S --arch llama
-measure --peer trl --size M --replay
-measure --scaling
-measure --steps
-measure --runtime
-measure --verifiers
+measure trl --size S
+measure trl --size M
+measure trl --size S --eos-hazard 0
+measure trl --size M --eos-hazard 0
+measure trl --size S --max-new 64
+measure trl --size M --max-new 64
+measure trl --size S --arch llama
+measure trl --size M --replay
+measure scaling
+measure two_cores
+measure steps
+measure runtimes
+measure verifiers
 
 { awk -v marker="$marker" '{ print } $0 == marker { exit }' "$page"; cat "$tables"; } >"$page.new"
 mv "$page.new" "$page"

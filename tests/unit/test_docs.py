@@ -1,8 +1,10 @@
 """Documentation that can be trusted: links lead somewhere, code runs, commands and keys exist."""
 
+import importlib
 import importlib.util
 import json
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -165,10 +167,17 @@ def check_pip(words: list[str]) -> None:
 
 
 def check_python(words: list[str]) -> None:
-    if words[0] == "-m":
-        assert importlib.util.find_spec(words[1]), "no such module"
-    else:
+    """A module exists, and a benchmark's options are parsed as its command line does it."""
+    if words[0] != "-m":
         compile((ROOT / words[0]).read_text(), words[0], "exec")
+        return
+    _, module, *options = words
+    spec = importlib.util.find_spec(module)
+    assert spec, "no such module"
+    if module.startswith("benchmarks."):
+        package = spec.submodule_search_locations is not None
+        program = importlib.import_module(f"{module}.__main__" if package else module).app
+        typer.main.get_command(program).make_context(module, options)
 
 
 def check_pytest(words: list[str]) -> None:
@@ -207,6 +216,9 @@ CHECKS = {
         ("sh", "make coffee"),
         ("sh", 'pip install "hacrl[gpu]"'),
         ("sh", "python -m hacrl.recipe.refrence"),
+        ("sh", "python -m benchmarks.verl"),
+        ("sh", "python -m benchmarks.trl --peer verl"),
+        ("sh", "python -m benchmarks.waiting --repeats few"),
         ("sh", "curl example.org"),
     ],
 )
@@ -229,6 +241,13 @@ def test_every_relative_link_leads_somewhere(page):
         assert target.exists(), f"{link}: no such file"
         assert target.is_relative_to(ROOT / "docs") or not in_docs, f"{link}: the web site holds docs/ alone"
         assert not anchor or anchor in anchors(target), f"{link}: {sorted(anchors(target))}"
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_every_module_to_run_that_is_named_within_a_line_exists(page):
+    for code in inline_code(page):
+        if code.startswith("python -m "):
+            check_python(shlex.split(code)[1:])
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)

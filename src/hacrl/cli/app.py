@@ -7,7 +7,6 @@ import sys
 import typer
 
 from hacrl.cli.audit import audit
-from hacrl.cli.bench import bench
 from hacrl.cli.compare import compare
 from hacrl.cli.demo import demo
 from hacrl.cli.doctor import doctor
@@ -35,7 +34,6 @@ app.command()(results)
 app.command()(audit)
 app.command()(doctor)
 app.command()(demo)
-app.command()(bench)
 app.command()(simulate)
 app.command()(report)
 app.command()(watch)

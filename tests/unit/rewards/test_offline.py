@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hacrl.bench.verifiers import exact_rate, math_rate
 from hacrl.cli.app import app
 
 runner = CliRunner()
@@ -68,16 +67,3 @@ def test_other_mistakes(tmp_path: Path, rows: list[object], verifier: str, messa
     result = runner.invoke(app, ["verify", str(write(tmp_path / "f.jsonl", rows)), "--verifier", verifier])
     assert result.exit_code == 2
     assert message in result.stderr
-
-
-def test_the_benchmark_measures_right_answers_only() -> None:
-    pytest.importorskip("math_verify")
-    assert exact_rate(100) > 0
-    assert math_rate(8, group=1) > 0
-    assert math_rate(8, group=8) > 0
-
-
-def test_bench_asks_what_to_measure() -> None:
-    result = runner.invoke(app, ["bench"])
-    assert result.exit_code == 2
-    assert "--verifiers" in result.stderr

@@ -1,0 +1,1 @@
+"""One training step beside the same step of TRL, on copies of one model."""

@@ -1,1 +1,0 @@
-"""Measurements behind `hacrl bench`: always side by side in one run."""

@@ -1,1 +1,0 @@
-"""One reinforcement-learning step of ours beside TRL's, on copies of one model."""
