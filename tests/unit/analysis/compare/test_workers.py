@@ -7,7 +7,7 @@ from typing import Any
 
 from hacrl.analysis.compare.workers import RayWorker
 
-ALIVE: Any = SimpleNamespace(lost=False, check=lambda: None, check_now_and_then=lambda: None)
+ALIVE: Any = SimpleNamespace(lost=False, check=lambda: None, check_if_due=lambda: None)
 
 
 class RayError(Exception): ...
