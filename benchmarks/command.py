@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-
 from hacrl.cli.errors import user_errors
+
 from hacrl.analysis.tables import TextTable, print_tables
 
 Repeats = Annotated[int, typer.Option(min=1, help="Measured rounds.")]

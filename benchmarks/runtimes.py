@@ -12,9 +12,9 @@ from typing import Any
 from benchmarks.command import JsonFile, Markdown, Repeats, command, progress, show
 from benchmarks.timing import Spread
 from benchmarks.workload import SIZES, Workload
-from hacrl.recipe import parse_recipe
-from hacrl.analysis.tables import TextTable
 from hacrl.analysis.simulate.synthetic import rewards
+from hacrl.analysis.tables import TextTable
+from hacrl.recipe import parse_recipe
 from hacrl.tasks import Task
 from hacrl.training.step import train_step
 from hacrl.training.step_record import StepRecord

@@ -17,10 +17,10 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 
 from benchmarks.command import JsonFile, Markdown, Repeats, command, progress, show
 from benchmarks.workload import SIZES
+from hacrl.analysis.simulate.synthetic import rewards
+from hacrl.analysis.tables import TextTable
 from hacrl.huggingface import no_progress_bar
 from hacrl.tasks.toy_models.tokenizers import make_tokenizer
-from hacrl.analysis.tables import TextTable
-from hacrl.analysis.simulate.synthetic import rewards
 from hacrl.training.team import Team
 from hacrl.training.trainer import train
 

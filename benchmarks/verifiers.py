@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 
 from benchmarks.command import JsonFile, Markdown, command, show
-from hacrl.rewards import Limits, Reward, Rewarder
 from hacrl.analysis.tables import TextTable
+from hacrl.rewards import Limits, Reward, Rewarder
 from hacrl.types import Prompt
 
 EXACT_RESPONSES = 50_000

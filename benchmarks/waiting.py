@@ -13,9 +13,9 @@ from benchmarks.timing import Spread
 from benchmarks.workload import NO_LEARNING, SIZES, Workload
 from hacrl.analysis.tables import TextTable
 from hacrl.training.async_loop import steps_until_barrier
-from hacrl.training.team import Team
 from hacrl.training.step import train_step
 from hacrl.training.step_record import StepRecord
+from hacrl.training.team import Team
 
 LARGE = Workload(SIZES["M"], eos_hazard=0.02, max_new=512, prompts=2, samples=4, learning_rate=NO_LEARNING)
 """The longest response decides how long an agent samples. Of a few that end at random it is now long, now

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from benchmarks.toy_models import accuracy
 
+from benchmarks.toy_models import accuracy
 from hacrl.agents.policy import Policy
 from hacrl.algorithm import gspo_loss, own_advantages
 from hacrl.recipe.settings import OptimiserSettings, SamplingSettings

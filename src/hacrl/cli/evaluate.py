@@ -28,8 +28,8 @@ def evaluate(
 
     from hacrl import tasks
     from hacrl.agents.blueprint import Blueprint
-    from hacrl.recipe import AgentSettings, SamplingSettings
     from hacrl.cli.common import evaluation_table, user_errors
+    from hacrl.recipe import AgentSettings, SamplingSettings
     from hacrl.rewards import Reward, Rewarder
     from hacrl.training.evaluation import evaluate as measure
     from hacrl.training.team import best_of

@@ -6,7 +6,6 @@ import random
 import pytest
 import torch
 
-from hacrl.agents.rendering import Rendering
 from hacrl.sharing.reencode import Encoded, Learner, LeftOut, LengthNorm, Reencoder, source_unit
 from hacrl.types import Prompt, Trajectory
 from helpers_sharing import HARD_TEXTS, REAL, SMALL, rendering, tokenizer, trajectory

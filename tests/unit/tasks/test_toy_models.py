@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
-from benchmarks.toy_models import accuracy
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.toy_models import accuracy
 from hacrl.agents.policy import Policy
 from hacrl.recipe.settings import SamplingSettings
 from hacrl.tasks.procedural import load_procedural

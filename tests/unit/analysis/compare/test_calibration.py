@@ -1,6 +1,7 @@
 """Simulated methods: wrong verdicts are as rare as promised, and true differences are found."""
 
 import pytest
+
 from benchmarks.calibration import NULL_WORLDS, World, any_wrong_verdict, plain_bootstrap, verdict_shares
 
 
