@@ -65,6 +65,11 @@ class RunReader:
         return versions
 
     @property
+    def symptoms(self) -> list[dict[str, Any]]:
+        """The rules by which the run's numbers look wrong, as `hacrl.symptoms.Symptom` has them."""
+        return list(self._config.get("symptoms", ()))
+
+    @property
     def agents(self) -> list[str]:
         """Names, sorted."""
         return sorted(agent["name"] for agent in self.recipe["agents"])
@@ -167,6 +172,8 @@ def _check_config(config: Mapping[str, Any]) -> None:
     recipe = config.get("recipe")
     expect(config, "recipe", isinstance(recipe, dict), "the recipe's keys")
     expect(config, "versions", isinstance(config.get("versions"), dict), "versions by package")
+    symptoms = config.get("symptoms", [])
+    expect(config, "symptoms", isinstance(symptoms, list) and all(map(_is_symptom, symptoms)), "rules")
     recipe = config["recipe"]
     agents, method = recipe.get("agents"), recipe.get("method")
     expect(recipe, "agents", isinstance(agents, list) and all(map(_is_agent, agents)), "names and models")
@@ -177,6 +184,26 @@ def _check_config(config: Mapping[str, Any]) -> None:
 
 def _is_agent(agent: object) -> bool:
     return isinstance(agent, dict) and all(isinstance(agent.get(key), str) for key in ("name", "model"))
+
+
+def _is_symptom(rule: object) -> bool:
+    return (
+        isinstance(rule, dict)
+        and rule.keys() == _SYMPTOM.keys()
+        and all(isinstance(rule[key], kind) for key, kind in _SYMPTOM.items())
+    )
+
+
+_SYMPTOM: dict[str, type | tuple[type, ...]] = {
+    "measure": str,
+    "bound": (int, float),
+    "side": str,
+    "found": str,
+    "change": str,
+    "patience": int,
+    "either_sign": bool,
+}
+"""The fields of `hacrl.symptoms.Symptom`."""
 
 
 def _check_metrics(line: Mapping[str, Any]) -> None:

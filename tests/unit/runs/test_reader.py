@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hacrl.runs.checkpoints import CheckpointStore
 from hacrl.runs.files import StorageError
 from hacrl.runs.reader import RunReader
+from hacrl.symptoms import COMMON, Symptom
 from helpers_checkpoint import assert_holds, save_steps
 
 RECIPE: dict[str, Any] = {
@@ -19,6 +21,15 @@ RECIPE: dict[str, Any] = {
     "task": {"name": "digits"},
     "seed": 3,
 }
+
+
+def test_the_rules_of_symptoms_come_back(tmp_path: Path) -> None:
+    rules = [asdict(symptom) for symptom in COMMON]
+    config = {"recipe": RECIPE, "versions": {}, "symptoms": rules}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert [Symptom(**rule) for rule in RunReader(tmp_path).symptoms] == list(COMMON)
+    write_config(tmp_path)
+    assert RunReader(tmp_path).symptoms == []
 
 
 def write_config(path: Path, **changes: Any) -> None:
@@ -59,6 +70,7 @@ def test_a_directory_without_a_run_is_named(tmp_path: Path) -> None:
         ("[]", r"config\.json is not a JSON object"),
         ("{}", r"config\.json is not the configuration of a run: recipe: expected the recipe's keys"),
         (json.dumps(RECIPE), "recipe: expected the recipe's keys, got 'None'"),
+        (json.dumps({"recipe": RECIPE, "versions": {}, "symptoms": [{}]}), "symptoms: expected rules"),
         (json.dumps({"recipe": RECIPE}), "versions: expected versions by package"),
         (json.dumps({"recipe": RECIPE | {"agents": [{"name": 1}]}, "versions": {}}), "agents: expected"),
         (json.dumps({"recipe": RECIPE | {"method": "hacpo"}, "versions": {}}), "method: expected a name"),

@@ -14,6 +14,7 @@ from hacrl.analysis.report.responses import response_data
 from hacrl.analysis.report.series import columns, outcomes
 from hacrl.runs.files import StorageError
 from hacrl.runs.reader import RunReader
+from hacrl.symptoms import COMMON, Symptom
 
 ALONE = "gspo"
 """The method of a baseline: the same agents, each trained alone."""
@@ -27,17 +28,17 @@ def report_data(runs: Sequence[Path], baseline: Path | None = None) -> dict[str,
 
 
 def _run(run: RunReader, name: str, baseline: Path | None) -> dict[str, Any]:
-    agents = run.agents
     alone = baseline or find_baseline(run)
     curves = columns(run.metrics)
     results = outcomes(run.summary)
     ratios = ratio_data(run)
     windowed = bool(ratios and ratios["window"])
+    symptoms = [Symptom(**rule) for rule in run.symptoms] or COMMON
     return {
         "name": name,
         "recipe": run.recipe,
         "versions": run.versions,
-        "agents": agents,
+        "agents": run.agents,
         "step": run.metrics[-1]["step"] if run.metrics else 0,
         "finished": run.summary is not None,
         "updated": run.last_written(),
@@ -49,7 +50,7 @@ def _run(run: RunReader, name: str, baseline: Path | None) -> dict[str, Any]:
         "ratios": ratios,
         "responses": response_data(run),
         "warnings": run.warnings,
-        "findings": [*losses(results), *findings(agents, curves["series"], windowed=windowed)],
+        "findings": [*losses(results), *findings(curves["series"], symptoms, windowed=windowed)],
     }
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from hacrl.analysis.report.findings import findings, losses
+from hacrl.methods.hacpo import HACPO_SYMPTOMS
+from hacrl.symptoms import with_own
 
+SYMPTOMS = list(with_own(HACPO_SYMPTOMS).values())
 WELL = {
     "agent/a/frac_reward_zero_std": [0.3] * 12,
-    "agent/a/capability": [0.0, 0.4] + [0.5] * 10,
+    "agent/a/accuracy": [0.0, 0.4] + [0.5] * 10,
     "agent/a/completions/clipped_ratio": [0.5, 0.5] + [0.0] * 10,
     "agent/a/unscored": [0] * 12,
     "cross/b->a/inside": [0.01, 0.02] + [0.4] * 10,
@@ -15,25 +18,25 @@ WELL = {
 
 
 def test_a_healthy_run_has_none() -> None:
-    assert findings(["a", "b"], WELL, windowed=True) == []
+    assert findings(WELL, SYMPTOMS, windowed=True) == []
 
 
 def test_each_sign_is_found_in_the_last_steps() -> None:
     for key, column, word in (
-        ("agent/a/frac_reward_zero_std", [0.1] * 2 + [0.9] * 10, "90% of its prompts had equal rewards"),
-        ("agent/a/capability", [0.5] * 2 + [0.0] * 10, "a has capability 0"),
+        ("agent/a/frac_reward_zero_std", [0.1] * 2 + [0.9] * 10, "a: 90% of its prompts had equal rewards"),
+        ("agent/a/accuracy", [0.5] * 2 + [0.0] * 10, "a: none of its responses was right"),
         ("agent/a/completions/clipped_ratio", [0.0] * 2 + [0.25] * 10, "25% of its responses were cut"),
         ("agent/a/unscored", [0] * 2 + [2] * 10, "could not be scored"),
-        ("cross/b->a/inside", [0.9] * 2 + [0.01] * 10, "a hardly learns from b (1.0%)"),
+        ("cross/b->a/inside", [0.9] * 2 + [0.01] * 10, "b->a: only 1.0% of the source's responses"),
     ):
-        found = findings(["a", "b"], {**WELL, key: column}, windowed=True)
+        found = findings({**WELL, key: column}, SYMPTOMS, windowed=True)
         assert len(found) == 1
         assert word in found[0]["title"]
         assert len(found[0]["text"]) > 60
 
 
 def test_without_a_window_none_is_closed() -> None:
-    assert findings(["a", "b"], {**WELL, "cross/b->a/inside": [0.0] * 12}, windowed=False) == []
+    assert findings({**WELL, "cross/b->a/inside": [0.0] * 12}, SYMPTOMS, windowed=False) == []
 
 
 def test_a_loss_counts_when_the_intervals_part() -> None:
