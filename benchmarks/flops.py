@@ -8,6 +8,7 @@ from time import perf_counter
 import torch
 
 from benchmarks.workload import Workload
+from hacrl.analysis.simulate import work
 from hacrl.analysis.simulate.synthetic import Size
 
 GEMM_SIZE = 1024
@@ -20,27 +21,23 @@ def forward_flops(size: Size, prompt: int, responses: Sequence[int]) -> int:
     attention to earlier tokens only, the head once per predicted position (the first one is shared by all
     responses). No padding, no norms, no softmax.
     """
-    width = size.heads * size.head_dim
-    projections = size.hidden * (2 * width + 2 * size.kv_heads * size.head_dim)
-    per_token = 2 * size.layers * (projections + 3 * size.hidden * size.intermediate)
     fed = [length - 1 for length in responses]
     tokens = prompt + sum(fed)
     attended = prompt * (prompt + 1) // 2 + sum(n * prompt + n * (n + 1) // 2 for n in fed)
-    head = 2 * size.hidden * size.vocab * (1 + sum(fed))
-    return per_token * tokens + 4 * width * size.layers * attended + head
+    return int(work.forward_flops(size.facts, tokens, predicted=1 + sum(fed), attended=attended))
 
 
-def step_flops(work: Workload, responses: Sequence[int]) -> int:
+def step_flops(step: Workload, responses: Sequence[int]) -> int:
     """Of a whole step, given the lengths of all responses prompt by prompt.
 
     A forward pass to generate (unless replayed), and three times that to train.
     """
-    prompts = [len(str(prompt.text).split()) for prompt in work.make_prompts()]
-    groups = [responses[start : start + work.samples] for start in range(0, len(responses), work.samples)]
+    prompts = [len(str(prompt.text).split()) for prompt in step.make_prompts()]
+    groups = [responses[start : start + step.samples] for start in range(0, len(responses), step.samples)]
     forward = sum(
-        forward_flops(work.size, prompt, group) for prompt, group in zip(prompts, groups, strict=True)
+        forward_flops(step.size, prompt, group) for prompt, group in zip(prompts, groups, strict=True)
     )
-    return forward * (3 if work.replay else 4)
+    return forward * (3 if step.replay else 4)
 
 
 def gemm_flops_per_second() -> float:

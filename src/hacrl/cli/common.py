@@ -6,7 +6,7 @@ Heavy modules are imported inside the functions: `hacrl --help` loads this one.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -59,20 +59,9 @@ def comparison_errors() -> Iterator[None]:
             raise typer.Exit(1) from None
 
 
-def make_table(title: str, text: Sequence[str], numbers: Sequence[str]) -> Table:
-    """An empty table: columns of text, then columns of numbers."""
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for heading in text:
-        table.add_column(heading)
-    for heading in numbers:
-        table.add_column(heading, justify="right")
-    return table
-
-
 def summary_table(summary: Mapping[str, Any]) -> Table:
     """Every agent of a run before and after, with 95% intervals, and what it cost."""
+    from hacrl.analysis.tables import make_table
     from hacrl.training.evaluation import MEASURES, measure_name
 
     title = f"{summary['method']} on {summary['task']}, {summary['steps']} steps"
@@ -97,6 +86,8 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
 
 def evaluation_table(title: str, result: Evaluation) -> Table:
     """One agent on one task."""
+    from hacrl.analysis.tables import make_table
+
     table = make_table(title, ("measure",), ("accuracy", "problems"))
     rows = [("greedy", result.greedy)]
     if len(result.greedy_by_kind) > 1:

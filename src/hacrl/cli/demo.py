@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hacrl.cli.common import make_table, user_errors
+from hacrl.cli.common import user_errors
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,6 +52,8 @@ def demo(
 
 def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> Table:
     """Each agent before and after every run: sampled and greedy accuracy, also by kind of prompt."""
+    from hacrl.analysis.tables import make_table
+
     first = summaries[TOGETHER]
     runs = [first["method"] if name == TOGETHER else name for name in summaries]
     table = make_table("Accuracy on test problems", ("agent", "measure"), ("before", *runs))

@@ -23,9 +23,9 @@ from hacrl.recipe import Recipe
 
 BYTES_PER_DRAWN_TOKEN = 17.0
 BYTES_PER_TRAINED_TOKEN = 14.0
-"""Of long responses from a large vocabulary; `hacrl bench --runtime` measures those of short ones."""
+"""Of long responses from a large vocabulary; `python -m benchmarks.runtimes` measures those of short ones."""
 SECONDS_PER_RESPONSE = {"math": 1 / 412, "exact": 1 / 282_821}
-"""Measured on two cores: `hacrl bench --verifiers` prints both. Other verifiers are counted as `math`."""
+"""On two cores, as `python -m benchmarks.verifiers` prints them. Other verifiers are counted as `math`."""
 
 
 @dataclass(frozen=True, slots=True)
