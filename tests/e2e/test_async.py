@@ -22,7 +22,7 @@ def test_a_killed_run_resumes_to_the_result_of_the_undisturbed_one(tmp_path):
 
 
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs ray: pip install 'hacrl[ray]'")
-def test_agents_on_ray_hear_each_other_within_the_bound(tmp_path):
+def test_agents_on_ray_receive_from_each_other_within_the_bound(tmp_path):
     agents = {name: make_agent(tmp_path / name, seed) for seed, name in enumerate(("ada", "eve"))}
     settings = recipe(agents, steps=4, evaluation={"prompts": 3, "before": False}, method="naive")
     summary = run(asynchronous(settings, every=4, max_staleness=1), tmp_path / "run")
