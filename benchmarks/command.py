@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from hacrl.cli.errors import user_errors
 
 from hacrl.analysis.tables import TextTable, print_tables
+from hacrl.cli.common import user_errors
 
 Repeats = Annotated[int, typer.Option(min=1, help="Measured rounds.")]
 Markdown = Annotated[bool, typer.Option("--markdown", help="Print the tables as Markdown.")]
