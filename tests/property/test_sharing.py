@@ -15,15 +15,15 @@ from hacrl.agents.rendering import Rendering
 from hacrl.algorithm import Capability
 from hacrl.methods import View
 from hacrl.methods.hacpo import Hacpo
+from hacrl.recipe.settings import ExchangeSettings
+from hacrl.recipe.topology import make_topology
 from hacrl.sharing import (
-    BatchSettings,
     Learner,
     LearnerBatch,
     Reencoder,
     arrange,
     build_batches,
     collect,
-    make_topology,
     read_step,
     receive,
     write_step,
@@ -68,15 +68,15 @@ def batches(
     trajectories, _ = collect({t.id: t for t in reversed(step)}.values())
     capability = Capability(len(agents))
     capability.update([0.1 + len(name) / 20 for name in agents])
-    method, topology = Hacpo(), make_topology(kind, agents, hub="chars")  # type: ignore[arg-type]
+    exchange = ExchangeSettings(topology=kind, hub="chars" if kind == "star" else None, **options)  # type: ignore[arg-type]
+    method, topology = Hacpo(), make_topology(exchange, agents)
     result = {}
     for name in agents:
         received, _ = receive(trajectories, name, topology[name])
         table = arrange(1, received, agents, list(PROMPTS))
         terms = method.loss_terms(View(name, table, capability.omega, reward_max=1.0, mini_batches=2))
         tokens = Reencoder(Learner(name, ENCODERS[name]), PROMPTS)
-        batch_settings = BatchSettings(**options)  # type: ignore[arg-type]
-        result[name] = build_batches(table, tokens, terms, batch_settings)
+        result[name] = build_batches(table, tokens, terms, exchange)
     return result
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from hacrl.algorithm import GspoObjective, ImitationObjective, Objective, own_advantages
 from hacrl.algorithm.ratio import GSPO_CLIP_HIGH, GSPO_CLIP_LOW
 from hacrl.methods.base import Method, View
-from hacrl.recipe.settings import AtLeast0, Share
+from hacrl.recipe.settings import AtLeast0, Count, Share
 from hacrl.sharing import LossTerm, RewardTable
 from hacrl.types import Prompt
 
@@ -30,6 +30,19 @@ class GspoOnOwn(Method):
     def own_objective(self) -> GspoObjective:
         """GSPO with the method's clip."""
         return GspoObjective(self.clip_low, self.clip_high)
+
+
+class Alone(Method):
+    """Methods without peers: passes over a step's own responses."""
+
+    epochs: Count = 1
+    """Passes over a step's responses."""
+
+    shares: ClassVar[bool] = False
+
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """Twice the rollouts are twice the mini-batches: the size of a mini-batch stays the same."""
+        return mini_batches * self.rollout_factor(agents) * self.epochs
 
 
 class OwnPrompts(Method):

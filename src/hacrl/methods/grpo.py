@@ -7,15 +7,15 @@ from typing import ClassVar, Literal
 
 from hacrl.algorithm import GrpoObjective
 from hacrl.algorithm.ratio import GRPO_CLIP_HIGH, GRPO_CLIP_LOW
-from hacrl.methods.base import Method, View
-from hacrl.methods.common import own_term
+from hacrl.methods.base import View
+from hacrl.methods.common import Alone, own_term
 from hacrl.recipe.method import register
-from hacrl.recipe.settings import AtLeast0, Count, Share
+from hacrl.recipe.settings import AtLeast0, Share
 from hacrl.sharing import LossTerm
 
 
 @register
-class Grpo(Method):
+class Grpo(Alone):
     """Own responses, compared with their own group; the ratio of each token is clipped."""
 
     name: Literal["grpo"] = "grpo"
@@ -24,15 +24,8 @@ class Grpo(Method):
     """Clip of the ratio of each token below 1."""
     clip_high: AtLeast0 = GRPO_CLIP_HIGH
     """Clip of the ratio of each token above 1."""
-    epochs: Count = 1
-    """Passes over a step's responses."""
 
-    shares: ClassVar[bool] = False
     differs_alone: ClassVar[str] = "it clips the ratio of each token, not of the response"
-
-    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
-        """Once per mini-batch and epoch."""
-        return mini_batches * self.epochs
 
     def loss_terms(self, view: View) -> list[LossTerm]:
         """The same in every epoch; the ratio stays the one to the policy that drew the responses."""

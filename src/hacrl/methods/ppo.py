@@ -6,16 +6,17 @@ from typing import ClassVar, Literal
 
 from hacrl.algorithm import CriticParams, PpoObjective
 from hacrl.algorithm.ratio import PPO_CLIP_HIGH, PPO_CLIP_LOW
-from hacrl.methods.base import Method, View
+from hacrl.methods.base import View
+from hacrl.methods.common import Alone
 from hacrl.recipe.method import register
-from hacrl.recipe.settings import Above0, AtLeast0, Count, Share
+from hacrl.recipe.settings import Above0, AtLeast0, Share
 from hacrl.sharing import LossTerm
 
 USUAL = CriticParams()
 
 
 @register
-class Ppo(Method):
+class Ppo(Alone):
     """Own responses, each token compared with what the agent's critic expected."""
 
     name: Literal["ppo"] = "ppo"
@@ -24,8 +25,6 @@ class Ppo(Method):
     """Clip of the ratio of each token below 1."""
     clip_high: AtLeast0 = PPO_CLIP_HIGH
     """Clip of the ratio of each token above 1."""
-    epochs: Count = 1
-    """Passes over a step's responses."""
     gamma: Share = USUAL.gamma
     """Discount of the reward per token."""
     lam: Share = USUAL.lam
@@ -35,17 +34,12 @@ class Ppo(Method):
     critic_learning_rate: Above0 | None = USUAL.learning_rate
     """Of the critic; null takes ten times the agent's own."""
 
-    shares: ClassVar[bool] = False
     differs_alone: ClassVar[str] = "its advantages come from a critic"
 
     @property
     def critic(self) -> CriticParams:
         """What the agents' critics are made with."""
         return CriticParams(self.gamma, self.lam, self.value_clip, self.critic_learning_rate)
-
-    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
-        """Once per mini-batch and epoch."""
-        return mini_batches * self.epochs
 
     def loss_terms(self, view: View) -> list[LossTerm]:
         """The plain rewards of own responses: the critic turns them into advantages, token by token."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from hacrl.recipe.method import DEFAULT, MethodSettings, read_method
-from hacrl.recipe.problems import Contradiction, Problem, nearest
+from hacrl.recipe.problems import Contradiction, Problem
 from hacrl.recipe.settings import (
     AgentSettings,
     AuditSettings,
@@ -29,6 +29,7 @@ from hacrl.recipe.settings import (
     UpdatesSettings,
     not_empty,
 )
+from hacrl.recipe.topology import Topology, make_topology, topology_problems
 
 
 class Recipe(Settings):
@@ -88,17 +89,10 @@ class Recipe(Settings):
         """The agent of that name."""
         return next(agent for agent in self.agents if agent.name == name)
 
-    def topology(self) -> Mapping[str, tuple[str, ...]]:
+    def topology(self) -> Topology:
         """Learner -> the peers it hears; nobody when the method does not share."""
-        from hacrl.sharing.topology import make_topology
-
-        names = [agent.name for agent in self.agents]
-        chosen = self.exchange.topology
-        if not self.method.shares:
-            return make_topology("nobody", names)
-        if isinstance(chosen, str):
-            return make_topology(chosen, names, hub=self.exchange.hub)
-        return make_topology("pairs", names, pairs=chosen)
+        exchange = self.exchange if self.method.shares else ExchangeSettings(topology="nobody")
+        return make_topology(exchange, [agent.name for agent in self.agents])
 
     def samples_of(self, name: str) -> int:
         """Responses the agent draws for each prompt, the method's factor included."""
@@ -243,33 +237,14 @@ def _same_names(recipe: Recipe) -> Iterator[Problem]:
 
 def _exchange(recipe: Recipe) -> Iterator[Problem]:
     names = [agent.name for agent in recipe.agents]
-    topology, hub = recipe.exchange.topology, recipe.exchange.hub
+    topology = recipe.exchange.topology
     if topology not in ("everybody", "nobody") and not recipe.method.shares:
         yield Problem(
             "exchange.topology",
             f"expected everybody or nobody with method {recipe.method.name}, which shares nothing, "
             f"got {topology!r}",
         )
-    if topology == "star" and hub is None:
-        yield Problem("exchange.hub", f"missing: a star needs one of the agents {names} in its middle")
-    if topology != "star" and hub is not None:
-        yield Problem("exchange.hub", f"only a star has a hub, but exchange.topology is {topology!r}")
-    elif hub is not None and hub not in names:
-        yield Problem("exchange.hub", f"expected one of the agents {names}, got {hub!r}{nearest(hub, names)}")
-    if not isinstance(topology, str):
-        yield from _pairs(topology, names)
-
-
-def _pairs(pairs: tuple[tuple[str, str], ...], names: list[str]) -> Iterator[Problem]:
-    for row, pair in enumerate(pairs):
-        key = f"exchange.topology.{row}"
-        for name in dict.fromkeys(pair):
-            if name not in names:
-                yield Problem(key, f"expected two of the agents {names}, got {name!r}{nearest(name, names)}")
-        if pair[0] == pair[1]:
-            yield Problem(key, f"expected two different agents, got {pair[0]!r} twice")
-        if pair in pairs[:row]:
-            yield Problem(key, f"the pair {list(pair)} is listed twice")
+    yield from topology_problems(recipe.exchange, names)
 
 
 def _warmup(recipe: Recipe) -> Iterator[Problem]:

@@ -229,6 +229,9 @@ class CapabilitySettings(Settings):
     """`mean_reward`: mean reward of a step; `positive_rate`: share of rewards above 0."""
 
 
+LengthNorm = Literal["own", "learner", "bytes"]
+"""`own`: each side's sum over its own token count (the paper). `learner`: both sums over the learner's token
+count. `bytes`: both sums over the UTF-8 bytes of the text, which no tokenizer changes."""
 TopologyName = Literal["everybody", "nobody", "ring", "star"]
 Pair = Annotated[tuple[str, str], Field(strict=False)]
 
@@ -257,7 +260,7 @@ class ExchangeSettings(Settings):
     """`everybody`, `nobody`, `ring`, `star`, or a list of `[source, learner]` pairs."""
     hub: str | None = None
     """The agent in the middle of a star."""
-    length_norm: Literal["own", "learner", "bytes"] = "own"
+    length_norm: LengthNorm = "own"
     """What log-probs are divided by: `own` (each side its own token count, the paper), `learner`, `bytes`."""
     peer_order: Literal["interleaved", "sequential"] = "interleaved"
     """Peers' responses mixed over the mini-batches, or one peer after the other (the paper)."""

@@ -3,40 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal, get_args
 
 from torch import Tensor
 
 from hacrl.algorithm.batch import Objective
-from hacrl.sharing.reencode import LengthNorm, Reencoder, source_unit
+from hacrl.recipe.settings import ExchangeSettings, LengthNorm, UpdatesSettings
+from hacrl.sharing.reencode import Reencoder, source_unit
 from hacrl.sharing.table import RewardTable
 from hacrl.types import MiniBatch, TrainingRow, Trajectory
 
-PeerOrder = Literal["interleaved", "sequential"]
-"""`sequential`: all of one peer's mini-batches, then the next peer's (the paper). `interleaved`: one of each
-in turn, starting with another peer in every round and step: the stepwise window closes with every update, and
-no peer shall always be the last."""
-
-
-@dataclass(frozen=True)
-class BatchSettings:
-    """How a learner's batch is put together; the defaults are the paper's but for the order of peers."""
-
-    length_norm: LengthNorm = "own"
-    mini_batches_per_source: int = 2
-    """Optimiser updates made on each source's responses. A prompt's responses stay together."""
-    peer_order: PeerOrder = "interleaved"
-
-    def __post_init__(self) -> None:
-        if self.length_norm not in get_args(LengthNorm):
-            raise ValueError(f"length_norm: expected one of {get_args(LengthNorm)}, got {self.length_norm!r}")
-        if self.peer_order not in get_args(PeerOrder):
-            raise ValueError(f"peer_order: expected one of {get_args(PeerOrder)}, got {self.peer_order!r}")
-        if self.mini_batches_per_source < 1:
-            raise ValueError(f"mini_batches_per_source: expected >= 1, got {self.mini_batches_per_source}")
+EXCHANGE, UPDATES = ExchangeSettings(), UpdatesSettings()
+"""A recipe's defaults."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +34,7 @@ class LossTerm:
     coefficients: Tensor
     """[j]: what the gradient of each source's responses is multiplied by."""
     updates: int | None = None
-    """None: every source's prompts in `mini_batches_per_source` updates, own responses first. A number: that
+    """None: every source's prompts in `mini_batches` updates, own responses first. A number: that
     many updates, each on some of the prompts and everybody's responses to them."""
     passes: int = 1
     """Times all of these updates are made, one pass after the other."""
@@ -99,25 +79,28 @@ def build_batches(
     table: RewardTable,
     tokens: Reencoder,
     terms: Sequence[LossTerm],
-    settings: BatchSettings | None = None,
+    exchange: ExchangeSettings = EXCHANGE,
+    mini_batches: int = UPDATES.mini_batches,
 ) -> LearnerBatch:
     """The mini-batches of the learner whose tokens are written, one loss term after the other.
 
     The result depends on the agents' names, not on their places in the list.
     """
-    settings = settings or BatchSettings()
     _check(table, tokens, terms)
     learner = tokens.learner.name
     left_out: Counter[str] = Counter()
     update_groups = []
     for term in terms:
-        rows = _RowWriter(tokens, term, settings.length_norm, left_out)
+        rows = _RowWriter(tokens, term, exchange.length_norm, left_out)
         by_source = {
             source: rows.groups(table.samples[j], j)
             for j, source in sorted(enumerate(table.agents), key=lambda place: place[1])
         }
-        mini_batches = _mini_batches(by_source, learner, term.updates, table, settings)
-        update_groups.append(UpdateGroup(term.objective, tuple(mini_batches), term.scorer, term.passes))
+        if term.updates is None:
+            updates = _by_source(by_source, learner, mini_batches, exchange, table.step)
+        else:
+            updates = _together(by_source.values(), table, term.updates)
+        update_groups.append(UpdateGroup(term.objective, tuple(updates), term.scorer, term.passes))
     return LearnerBatch(tuple(update_groups), left_out)
 
 
@@ -179,26 +162,25 @@ def _logps_of(response_ids: tuple[int, ...], trajectory: Trajectory) -> tuple[fl
     return trajectory.token_logps[:count] if trajectory.token_ids[:count] == response_ids else ()
 
 
-def _mini_batches(
-    by_source: dict[str, Groups],
-    learner: str,
-    updates: int | None,
-    table: RewardTable,
-    settings: BatchSettings,
+def _together(sources: Iterable[Groups], table: RewardTable, updates: int) -> list[MiniBatch]:
+    """So many updates, each on some of the prompts and everybody's responses to them."""
+    by_prompt: Groups = {prompt_id: [] for prompt_id in table.prompt_ids}
+    for groups in sources:
+        for prompt_id, rows in groups.items():
+            by_prompt[prompt_id] += rows
+    return _split([rows for rows in by_prompt.values() if rows], updates)
+
+
+def _by_source(
+    sources: dict[str, Groups], learner: str, mini_batches: int, exchange: ExchangeSettings, step: int
 ) -> list[MiniBatch]:
-    """A loss term's rows as updates; `by_source` is sorted by name."""
-    if updates is not None:
-        together: Groups = {prompt_id: [] for prompt_id in table.prompt_ids}
-        for groups in by_source.values():
-            for prompt_id, rows in groups.items():
-                together[prompt_id] += rows
-        return _split([rows for rows in together.values() if rows], updates)
-    split = {
-        source: _split(list(groups.values()), settings.mini_batches_per_source)
-        for source, groups in by_source.items()
-    }
+    """So many updates on each source's responses, own ones first; `sources` is sorted by name."""
+    split = {source: _split(list(groups.values()), mini_batches) for source, groups in sources.items()}
     own = split.pop(learner)
-    return [*own, *_order(list(split.values()), settings.peer_order, table.step)]
+    peers = [peer for peer in split.values() if peer]
+    if exchange.peer_order == "sequential":
+        return [*own, *(mini_batch for peer in peers for mini_batch in peer)]
+    return [*own, *_interleaved(peers, step)]
 
 
 def _split(groups: Sequence[Sequence[TrainingRow]], parts: int) -> list[MiniBatch]:
@@ -208,11 +190,11 @@ def _split(groups: Sequence[Sequence[TrainingRow]], parts: int) -> list[MiniBatc
     return [tuple(row for group in run for row in group) for run in runs if run]
 
 
-def _order(peers: list[list[MiniBatch]], order: PeerOrder, step: int) -> list[MiniBatch]:
-    """The peers' mini-batches, `peers` being sorted by name."""
-    peers = [peer for peer in peers if peer]
-    if order == "sequential":
-        return [mini_batch for peer in peers for mini_batch in peer]
+def _interleaved(peers: list[list[MiniBatch]], step: int) -> list[MiniBatch]:
+    """One mini-batch of each peer in every round, which starts with another peer each time.
+
+    A stepwise window closes with every update: no peer shall always be the last.
+    """
     ordered = []
     for round_ in range(max(map(len, peers), default=0)):
         first = (step + round_) % len(peers)

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
+from hacrl.recipe.settings import LengthNorm
 from hacrl.types import Encoder, Prompt, Trajectory
 
 LeftOut = Literal["prompt_too_long", "response_too_long", "drift", "empty"]
 """Why a learner cannot use a verified response. `drift`: its tokens cannot write the text exactly, so that it
 would learn another text than the verified one. `empty`: there is no text to learn."""
-
-LengthNorm = Literal["own", "learner", "bytes"]
-"""`own`: each side's sum over its own token count (the paper). `learner`: both sums over the learner's token
-count. `bytes`: both sums over the UTF-8 bytes of the text, which no tokenizer changes."""
 
 Tokens = tuple[int, ...]
 
@@ -114,7 +111,5 @@ def source_unit(trajectory: Trajectory, learner_tokens: int, norm: LengthNorm) -
     mean_logp = trajectory.logp_sum / learner_tokens
     if norm == "learner":
         return SourceUnit(mean_logp, 1.0)
-    if norm == "bytes":
-        # A response that is only EOS has no text: its one token counts as one byte.
-        return SourceUnit(mean_logp, learner_tokens / max(1, len(trajectory.text.encode())))
-    raise ValueError(f"length_norm: expected one of {get_args(LengthNorm)}, got {norm!r}")
+    # A response that is only EOS has no text: its one token counts as one byte.
+    return SourceUnit(mean_logp, learner_tokens / max(1, len(trajectory.text.encode())))

@@ -162,7 +162,8 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
     terms = [replace(term, mask=term.mask & view.new) for term in team.method.loss_terms(view)]
     if received.step == record.step:  # not again when late responses arrive
         record.method_metrics.update(method_metrics(team, view, terms))
-    batch = build_batches(table, tokens, terms, team.batch_settings)
+    mini_batches = team.recipe.updates.mini_batches * team.recipe.rollout_factor
+    batch = build_batches(table, tokens, terms, team.recipe.exchange, mini_batches)
     return add_engine_weights(batch, record.engine_checks[member.name])
 
 

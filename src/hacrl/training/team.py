@@ -14,9 +14,10 @@ from hacrl.agents.blueprint import Blueprint
 from hacrl.algorithm import Capability, CriticParams
 from hacrl.methods import Method
 from hacrl.recipe import Recipe, SamplingSettings, TaskSettings
+from hacrl.recipe.topology import Topology
 from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
 from hacrl.runtime import AgentLost, LocalRuntime, Runtime
-from hacrl.sharing import BatchSettings, Learner, Reverify, Topology
+from hacrl.sharing import Learner, Reverify
 from hacrl.tasks import Task
 from hacrl.training.prompt_order import PromptOrder
 from hacrl.training.tokenizers import refuse_other_tokenizers
@@ -70,7 +71,6 @@ class Team:
     evaluation_tasks: tuple[EvaluationTask, ...]
     method: Method
     topology: Topology
-    batch_settings: BatchSettings
     sampling: SamplingSettings
     capability: Capability
     runtime: Runtime
@@ -175,11 +175,6 @@ def build_team(
         evaluation_tasks=tuple(evaluation_tasks),
         method=method,
         topology=recipe.topology(),
-        batch_settings=BatchSettings(
-            length_norm=recipe.exchange.length_norm,
-            mini_batches_per_source=recipe.updates.mini_batches * recipe.rollout_factor,
-            peer_order=recipe.exchange.peer_order,
-        ),
         sampling=recipe.sampling,
         capability=Capability(
             len(names), recipe.capability.window, recipe.capability.floor, recipe.capability.clamp

@@ -9,7 +9,8 @@ import torch
 
 from hacrl.agents.rendering import Rendering
 from hacrl.algorithm import GspoObjective
-from hacrl.sharing.batches import BatchSettings, LearnerBatch, LossTerm, build_batches
+from hacrl.recipe.settings import ExchangeSettings
+from hacrl.sharing.batches import LearnerBatch, LossTerm, build_batches
 from hacrl.sharing.reencode import Learner, Reencoder
 from hacrl.sharing.table import arrange
 from hacrl.types import Prompt, Trajectory
@@ -32,8 +33,9 @@ def batch_for(
     name: str,
     trajectories: Sequence[Trajectory],
     agents: str,
-    settings: BatchSettings | None = None,
+    exchange: ExchangeSettings | None = None,
     learner: Learner | None = None,
+    mini_batches: int = 2,
     **how: Any,
 ) -> LearnerBatch:
     """Advantages number the places: 100 j + 10 b + i. Coefficients are 1.5, 2.5, ..."""
@@ -42,7 +44,9 @@ def batch_for(
     advantages = 100 * j[:, None, None] + 10 * b[:, None] + i
     learner = learner or Learner(name, ENCODER)
     term = LossTerm(GspoObjective(), advantages, table.mask, torch.arange(len(agents)) + 1.5, **how)
-    return build_batches(table, Reencoder(learner, PROMPTS), [term], settings)
+    return build_batches(
+        table, Reencoder(learner, PROMPTS), [term], exchange or ExchangeSettings(), mini_batches
+    )
 
 
 def sources(batch: LearnerBatch) -> str:
@@ -92,7 +96,7 @@ def test_with_a_number_of_updates_prompts_keep_their_order_whoever_responded_to_
 
 def test_the_length_normalisation_reaches_peers_rows_only() -> None:
     wide = [trajectory(name, "p0", token_ids=(9, 2), token_logps=(-1.0, -2.0), text="123") for name in "ab"]
-    own, peer = batch_for("a", wide, "ab", BatchSettings(length_norm="learner")).mini_batches
+    own, peer = batch_for("a", wide, "ab", ExchangeSettings(length_norm="learner")).mini_batches
     assert (own[0].source_mean_logp, peer[0].source_mean_logp) == (-1.5, -1.0 / 3)
 
 
@@ -105,13 +109,13 @@ def test_own_first_then_peers_with_whole_prompts_in_each_mini_batch() -> None:
 
 @pytest.mark.parametrize(("parts", "sizes"), [(1, [8]), (3, [2, 2, 4]), (4, [2, 2, 2, 2]), (9, [2, 2, 2, 2])])
 def test_a_source_is_split_as_evenly_as_its_prompts_allow(parts: int, sizes: list[int]) -> None:
-    batch = batch_for("a", full_step("a"), "a", BatchSettings(mini_batches_per_source=parts))
+    batch = batch_for("a", full_step("a"), "a", mini_batches=parts)
     assert [len(mini_batch) for mini_batch in batch.mini_batches] == sizes
 
 
 def test_the_papers_order_takes_one_peer_after_the_other() -> None:
-    settings = BatchSettings(peer_order="sequential")
-    assert sources(batch_for("c", full_step("dbca"), "dbca", settings)) == "ccaabbdd"
+    exchange = ExchangeSettings(peer_order="sequential")
+    assert sources(batch_for("c", full_step("dbca"), "dbca", exchange)) == "ccaabbdd"
 
 
 def test_interleaved_peers_take_turns_at_every_place() -> None:
@@ -179,6 +183,6 @@ def test_errors_name_the_argument() -> None:
     without_reward = arrange(1, [trajectory(reward=None)], ["a"], ["p0"])
     with pytest.raises(ValueError, match="loss term 0, mask: takes responses that do not exist or have no"):
         build_batches(without_reward, tokens, [fine])
-    for wrong in ({"length_norm": "x"}, {"peer_order": "x"}, {"mini_batches_per_source": 0}):
-        with pytest.raises(ValueError, match=f"{next(iter(wrong))}: expected"):
-            BatchSettings(**wrong)  # type: ignore[arg-type]
+    for wrong in ({"length_norm": "x"}, {"peer_order": "x"}):
+        with pytest.raises(ValueError, match=f"{next(iter(wrong))}\n  Input should be"):
+            ExchangeSettings(**wrong)  # type: ignore[arg-type]

@@ -6,7 +6,8 @@ import random
 import pytest
 import torch
 
-from hacrl.sharing.reencode import Encoded, Learner, LeftOut, LengthNorm, Reencoder, source_unit
+from hacrl.recipe.settings import LengthNorm
+from hacrl.sharing.reencode import Encoded, Learner, LeftOut, Reencoder, source_unit
 from hacrl.types import Prompt, Trajectory
 from helpers_sharing import HARD_TEXTS, REAL, SMALL, rendering, tokenizer, trajectory
 
@@ -130,8 +131,3 @@ def test_all_units_agree_where_every_byte_is_a_token() -> None:
     plain = trajectory(text="123")
     units = {source_unit(plain, 3, norm) for norm in ("own", "learner", "bytes")}
     assert units == {(plain.logp_sum / 3, 1.0)}
-
-
-def test_an_unknown_unit_is_named() -> None:
-    with pytest.raises(ValueError, match=r"length_norm: expected one of .*'words'"):
-        source_unit(SOURCE, 5, "words")  # type: ignore[arg-type]
