@@ -62,7 +62,7 @@ steps = st.lists(responses(), min_size=1, max_size=40)
 
 
 def batches(
-    agents: list[str], step: list[Trajectory], kind: str, **options: object
+    agents: list[str], step: list[Trajectory], kind: str, mini_batches: int = 2, **options: object
 ) -> dict[str, LearnerBatch]:
     """One step of every learner, from everybody's trajectories to its mini-batches."""
     trajectories, _ = collect({t.id: t for t in reversed(step)}.values())
@@ -76,7 +76,7 @@ def batches(
         table = arrange(1, received, agents, list(PROMPTS))
         terms = method.loss_terms(View(name, table, capability.omega, reward_max=1.0, mini_batches=2))
         tokens = Reencoder(Learner(name, ENCODERS[name]), PROMPTS)
-        result[name] = build_batches(table, tokens, terms, exchange)
+        result[name] = build_batches(table, tokens, terms, exchange, mini_batches)
     return result
 
 
@@ -109,9 +109,7 @@ def test_every_scored_response_is_one_row_or_counted_as_left_out(
 ) -> None:
     unique = {t.id: t for t in reversed(step)}.values()
     scored = [t for t in unique if t.reward is not None]
-    for name, batch in batches(
-        AGENTS, step, "everybody", mini_batches_per_source=parts, peer_order=order
-    ).items():
+    for name, batch in batches(AGENTS, step, "everybody", mini_batches=parts, peer_order=order).items():
         rows = [row for mini_batch in batch.mini_batches for row in mini_batch]
         assert len(rows) + batch.left_out.total() == len(scored)
         own = Counter((t.prompt_id, t.token_ids, t.token_logps) for t in scored if t.source == name)

@@ -155,7 +155,7 @@ def check_hacrl(words: list[str]) -> str | None:
 
 
 def check_make(words: list[str]) -> None:
-    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     assert set(words) <= set(targets), f"there are {targets}"
 
 
