@@ -1,4 +1,4 @@
-"""What every registered method has to fulfil in whole runs: exact resume, and the same on Ray as in one process."""
+"""What every registered method has to fulfil in whole runs: exact resume, and the same results on Ray."""
 
 from __future__ import annotations
 
