@@ -19,7 +19,7 @@ def doctor(
     recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Change a key of the recipe: steps=20 method.delta=0.5"),
+        typer.Argument(metavar="KEY=VALUE", help="Change a key of the recipe: steps=20 method.name=gspo"),
     ] = None,
     gpu_gb: Annotated[
         float | None,

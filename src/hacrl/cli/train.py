@@ -12,7 +12,7 @@ def train(
     recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)],
     overrides: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Change a key of the recipe: steps=20 method.delta=0.5"),
+        typer.Argument(metavar="KEY=VALUE", help="Change a key of the recipe: steps=20 method.name=gspo"),
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory of the run.")] = Path("runs/latest"),
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,

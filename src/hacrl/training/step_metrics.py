@@ -110,13 +110,12 @@ def _engine(checks: Collection[EngineCheck]) -> Iterator[tuple[str, float]]:
 
 
 def _cross(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]) -> dict[str, float]:
-    """For every pair: omega, where the ratios lie, and what the responses do for the learner."""
+    """For every pair: where the ratios lie, and what the responses do for the learner."""
     values: dict[str, float] = {}
     rewards = torch.tensor([t.reward for t in record.trajectories if t.reward is not None])
-    for k, learner in enumerate(team.names):
+    for learner in team.names:
         for source in team.topology[learner]:
             prefix = f"cross/{source}->{learner}"
-            values[f"{prefix}/omega"] = float(record.omega[team.names.index(source), k])
             pair = [update.of(source) for update in updates if update.learner == learner]
             pair = [update for update in pair if update.rows]
             found = [

@@ -123,5 +123,5 @@ function updateTable(run, row) {
     return [agentName(run, run.agents[use[0]]), el("span", { class: what === "used" ? "fate used" : "fate" }, what),
       signed(use[ADVANTAGE]), short(use[OMEGA]), short(use[RATIO]), short(weight), String(use[1] + 1)];
   });
-  return table(["learner", "what it did", "advantage", "omega", "ratio", "weight", "update"], rows, { numeric: 2 });
+  return table(["learner", "what it did", "advantage", "coefficient", "ratio", "weight", "update"], rows, { numeric: 2 });
 }

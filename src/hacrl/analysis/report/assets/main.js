@@ -5,7 +5,7 @@ const SECTIONS = [
   ["warnings", "Warnings", "Warnings", warningsSection],
   ["learning", "Curves", "Learning curves", learningSection],
   ["teaching", "Teaching", "Who taught whom", matrixSection],
-  ["capability", "Capability", "Capability and omega", capabilitySection],
+  ["capability", "Capability", "Capability", capabilitySection],
   ["window", "Window", "Ratios and the window", windowSection],
   ["lengths", "Lengths", "Lengths", lengthsSection],
   ["speed", "Speed", "Speed", speedSection],

@@ -1,7 +1,7 @@
 // Who taught whom: the matrix, capability and omega, ratios and the window.
 
 const pairColumn = (run, source, learner, key) => run.series[`cross/${source}->${learner}/${key}`];
-const pairsOf = (run, learner) => run.agents.filter((source) => source !== learner && run.series[`cross/${source}->${learner}/omega`]);
+const pairsOf = (run, learner) => run.agents.filter((source) => source !== learner && Object.keys(run.series).some((key) => key.startsWith(`cross/${source}->${learner}/`)));
 const shares = (run) => run.agents.some((learner) => pairsOf(run, learner).length);
 // Only some methods have a window; the shares inside and outside it mean nothing for the others.
 const hasWindow = (run) => Boolean(run.ratios?.window);
@@ -70,9 +70,11 @@ function capabilitySection(run) {
     title: "Capability", subtitle: `mean reward of the last ${run.recipe.capability?.window ?? "few"} steps`, steps: run.steps, floor: 0, height: 200,
     series: run.agents.map((agent) => ({ name: agent, values: agentColumn(run, agent, "capability"), ...agentStyle(run, agent) })),
   });
+  const compared = (learner) => pairsOf(run, learner).filter((source) => pairColumn(run, source, learner, "omega"));
+  if (!run.agents.some((learner) => compared(learner).length)) return [panels(capability)];
   const omegas = run.agents.map((learner) => lineChart({
     title: `Omega for ${learner}`, subtitle: "source over learner, log scale", steps: run.steps, log: true, bands: [1], height: 200,
-    series: pairsOf(run, learner).map((source) => ({ name: source, values: pairColumn(run, source, learner, "omega"), ...agentStyle(run, source) })),
+    series: compared(learner).map((source) => ({ name: source, values: pairColumn(run, source, learner, "omega"), ...agentStyle(run, source) })),
   }));
   return [
     note(`Omega above 1: the source is the stronger one, and the learner listens more to it.${clamp ? ` It is held between ${clamp[0]} and ${clamp[1]}.` : ""}`),
