@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +18,15 @@ from hacrl.training import team
 from helpers_train import make_agent, outcome, recipe, run
 
 pytestmark = pytest.mark.slow
-METHODS = registered_methods()
+METHODS = [*registered_methods(), "own_method:Focal"]
+"""The last one is the user's own of docs/own.md."""
+
+
+@pytest.fixture(autouse=True)
+def _own_method(monkeypatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
+    yield
+    sys.modules.pop("own_method", None)
 
 
 @pytest.fixture(scope="module")
@@ -89,16 +98,13 @@ def reuse_agents(agents, tmp_path, monkeypatch) -> Iterator[None]:
 @pytest.mark.parametrize("critic", [False, True])
 @pytest.mark.usefixtures("reuse_agents")
 def test_ray_gives_what_one_process_gives(agents, critic, tmp_path):
-    chosen = [name for name, method in METHODS.items() if bool(method(name=name).critic) == critic]
+    methods = {name: parse_recipe(settings(agents, name)).method for name in METHODS}
+    chosen = [name for name, method in methods.items() if bool(method.critic) == critic]
     assert chosen
-    for name in chosen:
+    for number, name in enumerate(chosen):
         for where in ("local", "ray"):
-            run(settings(agents, name, steps=2, runtime=where), tmp_path / where / name)
-        ours, theirs = (outcome(tmp_path / where / name) for where in ("local", "ray"))
+            run(settings(agents, name, steps=2, runtime=where), tmp_path / where / str(number))
+        ours, theirs = (outcome(tmp_path / where / str(number)) for where in ("local", "ray"))
         assert theirs["weights"] == ours["weights"], name
         assert theirs["trajectories"] == ours["trajectories"], name
         assert theirs["metrics"] == ours["metrics"], name
-
-
-def test_the_runs_are_of_methods_as_recipes_name_them(agents):
-    assert all(parse_recipe(settings(agents, name)).method.name == name for name in METHODS)
