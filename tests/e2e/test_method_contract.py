@@ -24,7 +24,9 @@ METHODS = [*registered_methods(), "own_method:Focal"]
 
 @pytest.fixture(autouse=True)
 def _own_method(monkeypatch) -> Iterator[None]:
-    monkeypatch.syspath_prepend(Path(__file__).parents[2] / "examples")
+    examples = Path(__file__).parents[2] / "examples"
+    monkeypatch.chdir(examples)  # where the agents' processes look for modules, too
+    monkeypatch.syspath_prepend(examples)
     yield
     sys.modules.pop("own_method", None)
 
