@@ -23,6 +23,7 @@ from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.ranks import Ranks
 from hacrl.recipe.settings import ResourcesSettings, RuntimeSettings
 from hacrl.runs.files import StorageError
+from hacrl.runtime.base import RuntimeFailure
 from hacrl.runtime.cluster import CHECK_SECONDS, Head
 from hacrl.runtime.device_sharing import OffloadablePolicy
 from hacrl.runtime.placement import Placement, bundles
@@ -233,6 +234,12 @@ class ActorGroup:
         """What to raise for an exception in one of the actors: its own, or that the ranks are out of step."""
         if isinstance(cause, EngineFailed):
             return ProcessLost(str(cause))  # a new process has a new engine
+        if "ModuleNotFoundError" in str(cause):  # of a loss function, say, that this process can import
+            missing = str(cause).strip().splitlines()[-1]
+            return RuntimeFailure(
+                f"an agent's process cannot import what the run needs ({missing}): install it there, or "
+                "start the run in the directory that holds it"
+            )
         if len(pending) == 1:
             return cause
         if self._ray.wait(pending, num_returns=len(pending), timeout=STRAGGLER_SECONDS)[1]:
