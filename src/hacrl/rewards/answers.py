@@ -1,4 +1,4 @@
-"""Verifiers of short answers: quick, and safe to run in the trainer itself (all but `regex`)."""
+"""Verifiers of short answers: fast, and all but `regex` are safe to run in the trainer itself."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ _LETTER = re.compile(r"(?<![A-Za-z])\(?([A-Za-z])\)?(?![A-Za-z'])")
 
 
 def exact(response: str, gold: Any) -> float:
-    """The whole response is the reference, but for blanks around it."""
+    """The whole response equals the reference, ignoring surrounding whitespace."""
     return float(response.strip() == str(gold).strip())
 
 
 def boxed(response: str, gold: Any) -> float:
-    r"""The last `\boxed{...}` is the reference, but for the spelling of its LaTeX."""
+    r"""The last `\boxed{...}` equals the reference, ignoring differences in LaTeX spelling."""
     answer = last_boxed(response)
     return float(answer is not None and compact(tidy(answer)) == compact(tidy(gold_answer(gold))))
 
 
 def numeric(response: str, gold: Any, tolerance: float = 1e-6) -> float:
-    r"""The number after `####`, in `\boxed{...}` or last in the response's answer equals the reference.
+    r"""The number after `####`, in `\boxed{...}`, or last in the final answer equals the reference.
 
     `tolerance` is relative.
     """
     expected, given = read_number(gold_answer(gold)), read_number(final_answer(response))
     if expected is None:
-        raise ValueError(f"the reference answer {str(gold)[-80:]!r} has no number")
+        raise ValueError(f"the reference {str(gold)[-80:]!r} has no number")
     return float(given is not None and abs(given - expected) <= tolerance * abs(expected))
 
 
@@ -48,12 +48,12 @@ def choice(response: str, gold: Any) -> float:
     """The letter chosen in a multiple-choice question."""
     expected, given = read_letter(gold_answer(gold)), read_letter(final_answer(response))
     if expected is None:
-        raise ValueError(f"the reference answer {str(gold)[-80:]!r} is not a letter like B or (B)")
+        raise ValueError(f"the reference {str(gold)[-80:]!r} is not a letter like B or (B)")
     return float(given == expected)
 
 
 def read_letter(text: str) -> str | None:
-    """The first letter that stands alone: `(B)`, `B. Paris`, `option B`; capitals and brackets go first."""
+    """The first letter that stands alone: `(B)`, `B. Paris`, `option B`; prefers capitals and brackets."""
     plain = tidy(text)
     found = [
         match for match in _LETTER.finditer(plain) if len(match.group()) == 3 or match.group(1).isupper()

@@ -10,11 +10,11 @@ _PHRASE = re.compile(r".*\banswer(?:\s+is)?\s*(?::|\bis\b)\s*(.+)", re.IGNORECAS
 _MATHS = re.compile(r"\$\$(.+?)\$\$|(?<!\\)\$(.+?)(?<!\\)\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 
 MAX_LINE = 2000
-"""Characters at the end of an unmarked answer's line in which formulas are sought."""
+"""Formulas are looked for in this many characters at the end of an unmarked answer's line."""
 
 
 def closing_brace(text: str, start: int) -> int | None:
-    r"""Where the brace opened just before `start` closes; `\{` and `\}` do not count. None: it never does."""
+    r"""Where the brace opened just before `start` closes, or None; `\{` and `\}` do not count."""
     depth = 1
     position = start
     while position < len(text):
@@ -32,9 +32,9 @@ def closing_brace(text: str, start: int) -> int | None:
 
 
 def last_boxed(text: str) -> str | None:
-    r"""What the last complete `\boxed{...}` holds; a box cut off at the token limit does not count.
+    r"""The content of the last complete `\boxed{...}`; a box cut off at the token limit does not count.
 
-    One pass, whatever the text: some models repeat `\boxed{` a thousand times.
+    Linear in the length of the text: some models repeat `\boxed{` a thousand times.
     """
     boxes = {match.end() for match in _BOXED.finditer(text)}
     opened: list[int] = []
@@ -55,19 +55,19 @@ def last_boxed(text: str) -> str | None:
 
 
 def after_hashes(text: str) -> str | None:
-    """What follows the last `####`, up to the end of its line."""
+    """The text after the last `####`, up to the end of its line."""
     found = _HASHES.findall(text)
     return found[-1].strip() if found else None
 
 
 def marked_answer(text: str) -> str | None:
-    r"""The answer behind an explicit mark: the last `\boxed{...}`, or else the last `####`."""
+    r"""The explicitly marked answer: the last `\boxed{...}`, or else the last `####`."""
     boxed = last_boxed(text)
     return boxed if boxed is not None else after_hashes(text)
 
 
 def final_answer(text: str) -> str:
-    """The marked answer, or else what the text calls its answer, or else its last line."""
+    """The marked answer, or else what follows "the answer is", or else the last line."""
     marked = marked_answer(text)
     if marked is not None:
         return marked
@@ -81,7 +81,7 @@ def final_answer(text: str) -> str:
 
 
 def gold_answer(gold: object) -> str:
-    """The reference answer as text: a worked solution is cut down to its marked answer, a list is joined."""
+    """The reference as text: of a worked solution only the marked answer, of a list its members joined."""
     if isinstance(gold, list | tuple):
         return ", ".join(map(gold_answer, gold))
     text = str(gold).strip()

@@ -1,10 +1,10 @@
 r"""Mathematical equality of a response's final answer and the reference.
 
 The outer structure (lists, sets, tuples, intervals, unions, matrices), words and plain numbers are compared
-here; what is left, expressions without such structure, goes to math-verify. math-verify alone would take
-`(2, 1)` for `1, 2`, `listen` for `silent` and 0.0000672 for 0.0000671.
+here; all other expressions are compared by math-verify. math-verify alone would accept `(2, 1)` for `1, 2`,
+`listen` for `silent` and 0.0000672 for 0.0000671.
 
-Only ever run this in a worker process: sympy may need forever, or all memory, for a short formula.
+Run this only in a worker process: on a short formula sympy may not terminate, or may use all memory.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ logging.getLogger("math_verify").setLevel(logging.CRITICAL)
 _TARGET = [math_verify.LatexExtractionConfig()]
 
 RELATIVE_TOLERANCE = 1e-6
-"""Between a decimal number and another value: six digits have to agree."""
+"""Between a decimal number and another value: six digits must agree."""
 MAX_LENGTH = 2000
-"""A longer answer than this is not compared symbolically: no reference answer is that long."""
+"""A longer answer is wrong: no reference is that long."""
 
 _LABEL = re.compile(
     r"([A-Za-z](?:_\{?\w+\}?)?(?:\([A-Za-z]\))?|\((?:[A-Za-z], ?)+[A-Za-z]\))"
@@ -71,7 +71,7 @@ def _equal(gold: str, answer: str) -> bool:
 
 
 def _as_numbers(gold: str, answer: str) -> bool | None:
-    """Plain numbers; `50%` equals 50 (the question asked for per cent) and 0.5."""
+    """Plain numbers; `50%` equals 50 (the question asked for a percentage) and 0.5."""
     expected, given = as_number(gold.replace("%", "")), as_number(answer.replace("%", ""))
     if expected is None or given is None:
         return None
@@ -123,7 +123,7 @@ def _as_labelled(gold: str, answer: str) -> bool | None:
 
 
 def _as_structures(gold: str, answer: str) -> bool | None:
-    """Compare part by part when both have the same outer structure; None leaves it to math-verify."""
+    """Compare part by part if both have the same outer structure; None: math-verify has to decide."""
     if (expected_rows := _matrix(gold)) and (given_rows := _matrix(answer)):
         return len(expected_rows) == len(given_rows) and all(map(_all_equal, expected_rows, given_rows))
     gold, answer = _without_sign_choice(gold), _without_sign_choice(answer)
@@ -156,7 +156,7 @@ def _collection(text: str) -> Collection | None:
 
 
 def _is_balanced(text: str) -> bool:
-    """Whether no bracket closes that was opened outside: `1) + (2` is not."""
+    """Whether every closing bracket was opened within the text: not so in `1) + (2`."""
     depths = itertools.accumulate((char in _OPENING) - (char in _CLOSING) for char in text)
     return min(depths, default=0) >= 0
 
@@ -169,7 +169,7 @@ def _may_be_one_value(collection: Collection) -> bool:
 
 
 def _same_collection(expected: Collection, given: Collection) -> bool:
-    """Sets and bare lists have no order; tuples and intervals have. A bare list may stand for a tuple."""
+    """Order matters in tuples and intervals, not in sets and bare lists; a bare list may be a tuple."""
     brackets = {expected[0], given[0]}
     if brackets <= {"", "{}"}:
         return _same_members(expected[1], given[1])
@@ -231,7 +231,7 @@ def split(text: str, separator: str) -> list[str]:
 
 
 def _symbolically_equal(gold: str, answer: str) -> bool:
-    """math-verify's verdict, without its alarm clock: the pool's deadline holds, on any thread."""
+    """math-verify's verdict, without its own timeouts: the pool's deadline applies instead."""
     expected, given = (_parse(text) for text in _apart(gold, answer))
     if not expected or not given:
         return False
@@ -240,12 +240,12 @@ def _symbolically_equal(gold: str, answer: str) -> bool:
 
 @functools.lru_cache(1024)
 def _parse(text: str) -> list[Any]:
-    """What sympy makes of a formula; empty when it cannot be read."""
+    """The formula as sympy expressions; empty if it cannot be parsed."""
     return list(math_verify.parse(f"${text}$", _TARGET, fallback_mode="no_fallback", parsing_timeout=None))
 
 
 def _apart(*texts: str) -> list[str]:
-    """math-verify reads `R` as `r`: where a letter occurs in both cases, give the capital an index."""
+    """Give a capital an index if its lower case occurs too: math-verify reads `R` as `r`."""
     letters = set(_COMMAND_OR_LETTER.findall(" ".join(texts)))
     capitals = {letter for letter in letters if letter.isupper() and letter.lower() in letters}
     return [

@@ -8,7 +8,7 @@ from fractions import Fraction
 from hacrl.rewards.extract import closing_brace
 
 MAX_EXPONENT = 400
-"""Larger powers of ten are left to symbolic comparison: written out they would fill the memory."""
+"""Larger powers of ten are left to symbolic comparison: written out they would need too much memory."""
 MAX_DIGITS = 1000
 """Longer numbers are left to symbolic comparison too."""
 
@@ -68,7 +68,7 @@ _RATIO = re.compile(r"([+-]?)(\d+(?= ))? ?(\d+)()/(\d+)()")
 
 
 def tidy(answer: str) -> str:
-    """The answer without decoration, in one spelling; two answers that are tidied alike are the same."""
+    """The answer without decoration, in one spelling; answers that are equal after this mean the same."""
     text = answer.strip()
     text = _CURRENCY.sub(r"\1", _strip_dollars(text))
     text = _DROPPED.sub(" ", text)
@@ -82,7 +82,7 @@ def tidy(answer: str) -> str:
 
 
 def compact(text: str) -> str:
-    """Tidied text without blanks, except the one that ends a command's name."""
+    """Tidied text without spaces, except the one that ends a command's name."""
     return re.sub(r"(?<!\\)\s+", "", re.sub(r"(\\[A-Za-z]+)\s+(?=[A-Za-z])", r"\1\\ ", text))
 
 

@@ -1,4 +1,4 @@
-"""Score a JSONL file of answers; what `hacrl verify` does."""
+"""Score a JSONL file of responses: the work of `hacrl verify`."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hacrl.rewards.limits import Limits
+from hacrl.rewards.processes import Limits
 from hacrl.rewards.rewarder import Reward, Rewarder
 from hacrl.rewards.scores import Score
 from hacrl.types import Prompt
 
 MAX_REPORTED = 20
-"""Bad rows that are listed one by one."""
+"""At most this many bad rows are listed."""
 
 
 def read_rows(file: Path, gold: str, response: str) -> list[dict[str, Any]]:
-    """All rows, each with a reference answer and a response; or an error with all bad ones."""
+    """All rows, each with a reference and a response; if some are bad, one error that lists them."""
     rows, bad = [], []
     with file.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, start=1):
@@ -74,7 +74,7 @@ def summarise(scores: Sequence[Score]) -> dict[str, Any]:
 
 
 def write_rows(file: Path, rows: Sequence[Mapping[str, Any]], scores: Sequence[Score]) -> None:
-    """The rows, each with its reward and the cause if it has none."""
+    """Write the rows, each with its reward, or the cause if it has none."""
     with file.open("w", encoding="utf-8") as lines:
         for row, score in zip(rows, scores, strict=True):
             scored = {**row, "reward": score.reward, "cause": score.cause}
@@ -82,5 +82,5 @@ def write_rows(file: Path, rows: Sequence[Mapping[str, Any]], scores: Sequence[S
 
 
 def write_json(file: Path, summary: Mapping[str, Any]) -> None:
-    """The summary as JSON."""
+    """Write the summary as JSON."""
     file.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")

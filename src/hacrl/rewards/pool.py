@@ -15,39 +15,29 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hacrl.rewards.limits import Limits
-from hacrl.rewards.processes import PATIENCE, kill_descendants
-from hacrl.rewards.scores import Cause
+from hacrl.rewards.processes import PATIENCE, Limits, kill_descendants
+from hacrl.rewards.scores import Cause, Outcome
 
 START_SECONDS = 120.0
-"""For loading the function; importing a large library on a busy machine takes a while."""
+"""For loading the function: importing a large library on a busy machine takes long."""
 MAX_REPLY = 16 * 2**20
 OWNER_VARIABLE = "HACRL_WORKER_OF"
 """Set in the environment of every worker: the process id of its trainer."""
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
-"""All that a confined worker sees of the trainer's environment: no tokens and no keys."""
+"""The trainer's environment variables that a confined worker sees: no tokens and no keys."""
 
 
 class PoolError(ValueError):
-    """A worker cannot be started: a mistake in the set-up, not in one sample."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a call came to: a value, or the cause of its failure."""
-
-    value: Any = None
-    cause: Cause | None = None
-    detail: str = ""
+    """A worker cannot be started: a problem of the set-up, not of one sample."""
 
 
 class _Ended(Exception):
-    """The worker cannot be used any more."""
+    """The worker process cannot be used any more."""
 
     def __init__(self, cause: Cause, detail: str) -> None:
         super().__init__(detail)
@@ -61,18 +51,18 @@ class Pool:
         self.function, self.limits = function, limits or Limits()
         self._scratch = tempfile.mkdtemp(prefix="hacrl-")
         os.chmod(self._scratch, 0o777)  # noqa: S103  (a worker may have a user id of its own)
-        self._workers = [Worker(function, self.limits, self._scratch) for _ in range(workers)]
-        self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        self._workers = [VerifierProcess(function, self.limits, self._scratch) for _ in range(workers)]
+        self._idle: queue.SimpleQueue[VerifierProcess] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="hacrl-pool")
 
     def run(self, calls: Sequence[Mapping[str, Any]]) -> list[Outcome]:
-        """Call the function once per mapping of keyword arguments; the outcomes are in the same order."""
+        """Call the function once per mapping of keyword arguments; outcomes are in the order of the calls."""
         return list(self._threads.map(self._run_one, calls))
 
-    def walls(self) -> dict[str, bool]:
-        """Which walls stand here: `processes`, `user`, and for confined workers `network` and `files`."""
+    def isolation(self) -> dict[str, bool]:
+        """What is isolated here: `processes`, `user`, and for confined workers `network` and `files`."""
         return self._workers[0].start()
 
     def close(self) -> None:
@@ -98,17 +88,17 @@ class Pool:
             self._idle.put(worker)
 
 
-class Worker:
-    """The trainer's end of one worker process: started when needed, replaced after it had to be killed."""
+class VerifierProcess:
+    """The trainer's side of one worker process: started on demand, replaced after it was killed."""
 
     def __init__(self, function: str, limits: Limits, scratch: str) -> None:
         self._function, self._limits, self._scratch = function, limits, scratch
         self._process: subprocess.Popen[bytes] | None = None
-        self._walls: dict[str, bool] = {}
+        self._isolation: dict[str, bool] = {}
 
     def call(self, arguments: Mapping[str, Any]) -> Outcome:
-        """Run one call to its end or to the deadline."""
-        identity = secrets.token_hex(8)  # cannot be guessed: a stray line is not taken for the reply
+        """Run one call until it returns or the deadline passes."""
+        identity = secrets.token_hex(8)  # cannot be guessed, so no other line passes for the reply
         try:
             message = json.dumps({"id": identity, "arguments": arguments})
         except (TypeError, ValueError, RecursionError) as error:
@@ -126,11 +116,11 @@ class Worker:
         return reply
 
     def start(self) -> dict[str, bool]:
-        """Wait until the worker is ready; starts it if it is not running."""
+        """Start the worker if it is not running, wait until it is ready, and return what is isolated."""
         if self._process is None:
             self._spawn()
-        if self._walls:
-            return self._walls
+        if self._isolation:
+            return self._isolation
         try:
             greeting = self._read_line(time.monotonic() + START_SECONDS)
         except _Ended as end:
@@ -139,14 +129,14 @@ class Worker:
         if "ready" not in greeting:
             self.kill()
             raise PoolError(f"cannot load {self._function}: {greeting.get('failed')}")
-        self._walls = dict(greeting["ready"])
-        return self._walls
+        self._isolation = dict(greeting["ready"])
+        return self._isolation
 
     def kill(self) -> None:
-        """End the process, its children and theirs."""
+        """Kill the process and all its descendants."""
         if self._process is None:
             return
-        os.close(self._lifeline)  # the supervisor kills what is below it, and ends
+        os.close(self._lifeline)  # the supervisor then kills its descendants and exits
         try:
             self._process.wait(2 * PATIENCE)
         except subprocess.TimeoutExpired:
@@ -181,7 +171,7 @@ class Worker:
             theirs.close()
             os.close(watched)
         self._received = bytearray()
-        self._walls = {}
+        self._isolation = {}
         self._calls_left = self._limits.calls
 
     def _environment(self) -> dict[str, str]:
@@ -204,7 +194,7 @@ class Worker:
             self._channel.settimeout(self._limits.deadline)
             self._channel.sendall(message)
         except OSError as error:
-            raise _Ended("crash", f"the worker does not listen: {error}") from None
+            raise _Ended("crash", f"the worker does not accept calls: {error}") from None
         reply = self._read_line(until)
         while reply.get("id") != identity:  # left over from an earlier call
             reply = self._read_line(until)
@@ -227,7 +217,7 @@ class Worker:
             self._received += data
             if len(self._received) > MAX_REPLY or time.monotonic() > until:
                 raise _Ended(
-                    "protocol" if len(self._received) > MAX_REPLY else "timeout", "no end of the reply"
+                    "protocol" if len(self._received) > MAX_REPLY else "timeout", "the reply did not end"
                 )
         line, _, rest = self._received.partition(b"\n")
         self._received = rest
@@ -235,4 +225,4 @@ class Worker:
             reply = json.loads(line)
             if isinstance(reply, dict):
                 return reply
-        raise _Ended("protocol", "the worker sent something else than JSON")
+        raise _Ended("protocol", "the worker sent something other than a JSON object")

@@ -1,4 +1,4 @@
-"""The reward of a completion: a weighted sum of verifiers and reward functions."""
+"""The reward of a response: a weighted sum of verifiers and reward functions."""
 
 from __future__ import annotations
 
@@ -10,10 +10,18 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
-from hacrl.rewards.functions import Batch, RewardFunction, call_here, score_with
-from hacrl.rewards.limits import Limits
 from hacrl.rewards.pool import Pool
-from hacrl.rewards.scores import Cause, Score, as_score, check_share
+from hacrl.rewards.processes import Limits
+from hacrl.rewards.scores import (
+    Batch,
+    Cause,
+    RewardFunction,
+    Score,
+    as_score,
+    call_here,
+    check_share,
+    score_with,
+)
 from hacrl.rewards.verifiers import Verifier, get_verifier
 from hacrl.types import Prompt
 
@@ -29,13 +37,13 @@ class Reward:
     itself, run in this process."""
     weight: float = 1.0
     gold: str | None = None
-    """The column with the reference answer, where it is not the verifier's usual one."""
+    """The column with the reference; None: the verifier's default."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Further keyword arguments of the verifier."""
 
 
 class Rewarder:
-    """Scores completions: whatever a verifier does, each gets a reward or a cause why it has none."""
+    """Scores responses. Whatever a verifier does, each gets a reward or the cause why it has none."""
 
     def __init__(
         self,
@@ -49,7 +57,7 @@ class Rewarder:
             raise ValueError("a rewarder needs at least one verifier or reward function")
         self.max_unscorable = max_unscorable
         self.unscorable: Counter[Cause] = Counter()
-        """How many completions had no reward so far, by cause."""
+        """Responses without a reward so far, by cause."""
         self._pools = ExitStack()
         self._weights = [reward.weight for reward in rewards]
         try:
@@ -66,9 +74,9 @@ class Rewarder:
         *,
         limit_unscorable: bool = True,
     ) -> list[Score]:
-        """One score per completion. Raises `TooManyUnscorable` when too large a share has no reward.
+        """One score per response. Raises `TooManyUnscorable` when too large a share has no reward.
 
-        Without `limit_unscorable`, any share may be missing: the caller can do without these rewards.
+        `limit_unscorable=False` turns that check off, for callers that can do without these rewards.
         """
         batch = Batch(prompts, completions, completion_ids)
         if not prompts:
@@ -102,16 +110,16 @@ class Rewarder:
         gold = reward.gold or verifier.gold
         if verifier.in_process:
             return functools.partial(_verify_here, verifier.load(), gold, reward.settings)
-        own = replace(limits, calls=1) if verifier.runs_answer else limits
+        own = replace(limits, calls=1) if verifier.runs_response else limits
         pool = self._pools.enter_context(Pool(verifier.path, own, workers))
         return functools.partial(_verify_in_pool, pool, verifier, gold, reward.settings)
 
 
 def combine(terms: Sequence[Score], weights: Sequence[float]) -> Score:
-    """The weighted sum. A term that answered None is left out; one that failed leaves the sum unknown.
+    """The weighted sum. A term that is None is left out; if a term failed, the sum is unknown.
 
-    Leaving out is TRL's rule for None, which says "not my kind of completion". A verifier that was killed
-    says nothing: without it, a right answer would be taken for a wrong one.
+    Leaving out None is TRL's rule: the function does not apply to this response. A term that failed, for
+    example a verifier killed at its deadline, is not left out: a right response would be scored as wrong.
     """
     failed = next((term for term in terms if term.cause not in (None, "none")), None)
     known = [
@@ -123,11 +131,11 @@ def combine(terms: Sequence[Score], weights: Sequence[float]) -> Score:
 
 
 def references(batch: Batch, column: str) -> list[Any]:
-    """The reference answers; a prompt without one is a mistake in the data."""
+    """The prompts' references; a prompt without one is a mistake in the data."""
     for prompt in batch.prompts:
         if prompt.columns.get(column) is None:
             raise ValueError(
-                f"prompt {prompt.id!r} has no column {column!r} with the reference answer; it has "
+                f"prompt {prompt.id!r} has no column {column!r} with the reference; it has "
                 f"{', '.join(map(repr, prompt.columns)) or 'no columns'}"
             )
     return [prompt.columns[column] for prompt in batch.prompts]
@@ -154,8 +162,8 @@ def _verify_in_pool(
     for outcome in outcomes:
         if outcome.cause is None:
             scores.append(as_score(outcome.value))
-        elif verifier.runs_answer and outcome.cause in ("timeout", "crash", "memory", "protocol"):
-            scores.append(Score(0.0))  # it was the answer that hung or died, not the verifier
+        elif verifier.runs_response and outcome.cause in ("timeout", "crash", "memory", "protocol"):
+            scores.append(Score(0.0))  # the response's code hung or died, not the verifier
         else:
             scores.append(Score(None, outcome.cause, outcome.detail))
     return scores

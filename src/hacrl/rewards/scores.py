@@ -1,30 +1,40 @@
-"""What a reward is: a number, or the reason why there is none."""
+"""Scores of responses: a reward or the reason why there is none, and how reward functions produce them."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hacrl.types import Prompt
+
 Cause = Literal[
-    "none",  # the reward function answered None
+    "none",  # the reward function returned None
     "exception",  # it raised
-    "not_finite",  # it answered NaN or an infinity
+    "not_finite",  # it returned NaN or an infinity
     "not_a_number",
-    "wrong_length",  # not one reward per completion
+    "wrong_length",  # not one reward per response
     "timeout",  # it was still running at the deadline and was killed
-    "memory",  # it asked for more memory than the limit
+    "memory",  # it exceeded the memory limit
     "crash",  # its process died
-    "protocol",  # its process answered with something other than a result
-    "not_json",  # the question cannot be written as JSON, so it cannot be sent to another process
+    "protocol",  # its process sent something other than a result
+    "not_json",  # the arguments cannot be written as JSON, so they cannot be sent to another process
 ]
+
+Rewards = Sequence[float | None]
+RewardFunction = Callable[..., Rewards | Awaitable[Rewards]]
+"""`f(prompts, completions, completion_ids, **columns) -> list[float | None]`, sync or async, as in TRL."""
+
+_OWN_NAMES = frozenset({"prompt", "completion", "prompts", "completions", "completion_ids"})
 
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """The reward of one completion. It is None when the completion is unscorable, and `cause` says why."""
+    """The reward of one response. It is None if the response is unscorable; then `cause` says why."""
 
     reward: float | None
     cause: Cause | None = None
@@ -32,12 +42,21 @@ class Score:
     """For people: the exception's message, for example."""
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The result of one call of a verifier or reward function: a value, or the cause of its failure."""
+
+    value: Any = None
+    cause: Cause | None = None
+    detail: str = ""
+
+
 class TooManyUnscorable(RuntimeError):
-    """So many completions of a batch could not be scored that training on the rest would mean little."""
+    """More responses of a batch than `max_unscorable` allows have no reward."""
 
 
 def as_score(value: Any) -> Score:
-    """Check what a verifier or reward function returned for one completion."""
+    """Check what a verifier or reward function returned for one response."""
     if value is None:
         return Score(None, "none")
     try:
@@ -57,6 +76,95 @@ def check_share(scores: Sequence[Score], max_unscorable: float) -> None:
     causes = ", ".join(f"{cause} {count}" for cause, count in Counter(s.cause for s in lost).most_common())
     detail = next((f" For example: {score.detail}" for score in lost if score.detail), "")
     raise TooManyUnscorable(
-        f"{len(lost)} of {len(scores)} completions could not be scored ({causes}), more than the allowed "
-        f"share max_unscorable={max_unscorable:g}.{detail} Mend the verifier or its limits, or allow more."
+        f"{len(lost)} of {len(scores)} responses could not be scored ({causes}), more than the allowed "
+        f"share max_unscorable={max_unscorable:g}.{detail} Fix the verifier, change its limits, or raise "
+        "max_unscorable."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What is scored together: one prompt and one completion per sample, in the same order."""
+
+    prompts: Sequence[Prompt]
+    completions: Sequence[str]
+    completion_ids: Sequence[Sequence[int]]
+
+    def __post_init__(self) -> None:
+        lengths = (len(self.prompts), len(self.completions), len(self.completion_ids))
+        if len(set(lengths)) != 1:
+            raise ValueError(f"prompts, completions and completion_ids have different lengths: {lengths}")
+
+    def one(self, index: int) -> Batch:
+        """The batch that holds only this sample."""
+        part = slice(index, index + 1)
+        return Batch(self.prompts[part], self.completions[part], self.completion_ids[part])
+
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments of a reward function; in a chat, a completion is a list with one message."""
+        names = dict.fromkeys(name for prompt in self.prompts for name in prompt.columns)
+        columns = {
+            name: [p.columns.get(name) for p in self.prompts] for name in names if name not in _OWN_NAMES
+        }
+        return {
+            "prompts": [
+                p.text if isinstance(p.text, str) else [dict(m) for m in p.text] for p in self.prompts
+            ],
+            "completions": [
+                [{"role": "assistant", "content": text}] if prompt.is_chat else text
+                for prompt, text in zip(self.prompts, self.completions, strict=True)
+            ],
+            "completion_ids": [list(ids) for ids in self.completion_ids],
+            **columns,
+        }
+
+
+def score_with(call: Callable[[Sequence[Mapping[str, Any]]], list[Outcome]], batch: Batch) -> list[Score]:
+    """Score the batch in one call. If it fails, score each sample on its own: only bad ones are lost."""
+    size = len(batch.prompts)
+    scores = _read(call([batch.arguments()])[0], size)
+    if size == 1 or all(score.cause in (None, "none", "not_finite", "not_a_number") for score in scores):
+        return scores
+    outcomes = call([batch.one(index).arguments() for index in range(size)])
+    return [_read(outcome, 1)[0] for outcome in outcomes]
+
+
+def call_here(function: RewardFunction, calls: Sequence[Mapping[str, Any]]) -> list[Outcome]:
+    """Call the user's function in this process."""
+    return [_call_here(function, arguments) for arguments in calls]
+
+
+def _call_here(function: RewardFunction, arguments: Mapping[str, Any]) -> Outcome:
+    try:
+        value = function(**arguments)
+        if inspect.isawaitable(value):
+            value = _finish(value)
+        return Outcome(value)
+    except MemoryError as error:
+        return Outcome(None, "memory", str(error))
+    except Exception as error:
+        return Outcome(None, "exception", f"{type(error).__name__}: {str(error)[:300]}")
+
+
+def _finish(value: Awaitable[Rewards]) -> Rewards:
+    """Wait for an async function, on a thread of its own: the caller's may have a running event loop."""
+
+    import asyncio  # slow to import, and workers import this module
+
+    async def wait() -> Rewards:
+        return await value
+
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, wait()).result()
+
+
+def _read(outcome: Outcome, size: int) -> list[Score]:
+    if outcome.cause is not None:
+        return [Score(None, outcome.cause, outcome.detail)] * size
+    try:
+        rewards = list(outcome.value)
+    except TypeError:
+        return [Score(None, "wrong_length", f"returned {type(outcome.value).__name__}, not a list")] * size
+    if len(rewards) != size:
+        return [Score(None, "wrong_length", f"returned {len(rewards)} rewards for {size} completions")] * size
+    return [as_score(reward) for reward in rewards]

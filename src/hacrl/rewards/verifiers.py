@@ -1,10 +1,18 @@
-"""The verifiers by name. Each is a function `(response, gold, **settings) -> float`."""
+"""The verifiers by name, and those that need more than the response's final answer.
+
+A verifier is called with a response, the reference (`gold`) and its settings, and returns the reward. It is a
+function, or a class: then an instance is called, and the class imports an optional package when it is made.
+"""
 
 from __future__ import annotations
 
+import functools
 import importlib
+import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,19 +20,18 @@ class Verifier:
     """Where a verifier is found and how it has to be run."""
 
     path: str
-    """`module:function`; the module is imported where it runs."""
+    """`module:function` or `module:Class`; the module is imported where the verifier runs."""
     summary: str
     gold: str = "answer"
-    """The column with the reference answer."""
+    """The column with the reference."""
     in_process: bool = False
-    """Quick, and harmless whatever the response says: it may run in the trainer."""
-    runs_answer: bool = False
-    """It executes the response: each one in a process of its own, whose death is the response's failure."""
+    """Fast, and safe for any response: it may run in the trainer."""
+    runs_response: bool = False
+    """It executes the response: each one in a process of its own. If that process dies, the reward is 0."""
 
     def load(self) -> Callable[..., float]:
         """The function itself."""
-        module, _, name = self.path.partition(":")
-        return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+        return load(self.path)
 
 
 _ANSWERS = "hacrl.rewards.answers"
@@ -35,19 +42,101 @@ VERIFIERS = {
     "choice": Verifier(f"{_ANSWERS}:choice", "the chosen letter is the reference", in_process=True),
     "regex": Verifier(f"{_ANSWERS}:regex", "the reference is a pattern found in the response"),
     "math": Verifier("hacrl.rewards.mathematics:verify", "the final answer means the same as the reference"),
-    "json_schema": Verifier("hacrl.rewards.schema:verify", "the response is JSON valid under the reference"),
+    "json_schema": Verifier(f"{__name__}:JsonSchema", "the response is JSON valid under the reference"),
     "python_tests": Verifier(
-        "hacrl.rewards.code:verify", "the response's code passes the reference's tests", runs_answer=True
+        f"{__name__}:python_tests", "the response's code passes the reference's tests", runs_response=True
     ),
     "reasoning_gym": Verifier(
-        "hacrl.rewards.gym:verify", "the score of the reasoning-gym task", gold="reasoning_gym"
+        f"{__name__}:ReasoningGym", "the score of the reasoning-gym task", gold="reasoning_gym"
     ),
 }
 
 
 def get_verifier(name: str) -> Verifier:
-    """Look a verifier up; an unknown name is answered with all known ones."""
+    """Look a verifier up by name; the error for an unknown name lists all known ones."""
     try:
         return VERIFIERS[name]
     except KeyError:
         raise ValueError(f"there is no verifier {name!r}; choose one of {', '.join(VERIFIERS)}") from None
+
+
+def load(path: str) -> Callable[..., Any]:
+    """Import `module:function`, or import `module:Class` and make an instance."""
+    module, _, name = path.partition(":")
+    found = getattr(importlib.import_module(module), name)
+    return found() if isinstance(found, type) else found  # type: ignore[no-any-return]
+
+
+def python_tests(response: str, gold: Any) -> float:
+    """1.0 when the response's code (its last fenced block, or else all of it) passes all tests.
+
+    `gold` is Python source that raises when the code is wrong, for example `assert`s, or a list of such.
+
+    This executes what a model wrote. It must run in a confined worker process that is used once, never in the
+    trainer: `runs_response` in the registry ensures it.
+    """
+    source = "\n".join(gold) if isinstance(gold, list) else str(gold)
+    tests = compile(source, "<tests>", "exec")
+    namespace: dict[str, Any] = {"__name__": "response"}
+    try:
+        exec(compile(_last_block(response, "python|py"), "<response>", "exec"), namespace)  # noqa: S102
+        exec(tests, namespace)  # noqa: S102
+    except BaseException:  # also SystemExit: code that exits early has not passed
+        return 0.0
+    return 1.0
+
+
+class JsonSchema:
+    """1.0 when the last fenced block, or else the whole response, is JSON valid under the schema `gold`."""
+
+    def __init__(self) -> None:
+        try:
+            import jsonschema
+        except ImportError as error:
+            raise ImportError(
+                "the verifier `json_schema` needs jsonschema: pip install 'hacrl[schema]'"
+            ) from error
+        self._validator_for = jsonschema.validators.validator_for
+
+    def __call__(self, response: str, gold: Any) -> float:
+        """The reward of one response."""
+        schema = json.loads(gold) if isinstance(gold, str) else gold
+        validator = self._validator_for(schema)
+        validator.check_schema(schema)
+        try:
+            document = json.loads(_last_block(response, "json"))
+        except (ValueError, RecursionError):
+            return 0.0
+        return float(validator(schema).is_valid(document))
+
+
+class ReasoningGym:
+    r"""The task's own score of `<answer>...</answer>`, `\boxed{...}`, `####`, or else of the whole response.
+
+    `gold` is `{"dataset": name, "entry": the data set's entry}`.
+    """
+
+    def __init__(self) -> None:
+        try:
+            import reasoning_gym
+            from reasoning_gym.utils import extract_answer
+        except ImportError as error:
+            raise ImportError(
+                "the verifier `reasoning_gym` needs reasoning-gym: pip install 'hacrl[gym]'"
+            ) from error
+        from hacrl.rewards.extract import marked_answer  # not needed by every worker
+
+        self._extractors: tuple[Callable[[str], str | None], ...] = (extract_answer, marked_answer, str.strip)
+        self._scorer = functools.cache(reasoning_gym.get_score_answer_fn)
+
+    def __call__(self, response: str, gold: Any) -> float:
+        """The reward of one response."""
+        answer = next(filter(None, (extract(response) for extract in self._extractors)), "")
+        score: Callable[..., float] = self._scorer(gold["dataset"])
+        return float(score(answer=answer, entry=gold["entry"]))
+
+
+def _last_block(response: str, languages: str) -> str:
+    """The last fenced block without a language or in one of them, or else the whole response."""
+    blocks = re.findall(rf"```(?:{languages})?[ \t]*\n(.*?)```", response, re.DOTALL)
+    return blocks[-1] if blocks else response

@@ -1,13 +1,12 @@
-"""A worker process: answers calls of one function, one JSON line each, inside its limits.
+"""A worker process: runs calls of one function within limits; calls and replies are JSON lines.
 
-It splits in two. The supervisor runs no code but ours: it adopts orphaned descendants and kills everything
-when the trainer goes away. Its child is isolated, loads the function and answers.
+It forks. The parent is a supervisor that runs only our code: it adopts orphaned descendants and kills all of
+them when the trainer exits. The child is isolated, loads the function and runs the calls.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import inspect
 import json
 import os
@@ -18,12 +17,12 @@ import sys
 from collections.abc import Callable
 from typing import Any, TextIO
 
-from hacrl.rewards import isolation
-from hacrl.rewards.limits import Limits, allow_cpu_seconds, apply_limits
-from hacrl.rewards.processes import kill_descendants, reap, tasks_of_this_user
+from hacrl.rewards import processes
+from hacrl.rewards.processes import Limits
+from hacrl.rewards.verifiers import load
 
 MAX_DETAIL = 300
-"""Characters of an exception's message that are passed on."""
+"""Characters of an exception's message that are sent to the trainer."""
 
 
 def main() -> None:
@@ -32,8 +31,8 @@ def main() -> None:
     limits = Limits(**job["limits"])
     sys.path[:] = job["path"]
     number = os.getpid()
-    isolation.adopt_orphans()
-    has_namespace = isolation.new_process_namespace()
+    processes.adopt_orphans()
+    has_namespace = processes.new_process_namespace()
     if os.fork() != 0:
         supervise(job["lifeline"], job["channel"])
     os.close(job["lifeline"])
@@ -43,31 +42,31 @@ def main() -> None:
 
 
 def supervise(lifeline: int, channel: int) -> None:
-    """Wait until the trainer closes its end of the lifeline, or dies; then kill everything below, and end."""
+    """Wait until the trainer closes its end of the lifeline or dies, then kill all descendants and exit."""
     os.close(channel)
     while not select.select([lifeline], [], [], 1.0)[0]:
-        reap()
-    kill_descendants(os.getpid())
-    reap()
+        processes.reap()
+    processes.kill_descendants(os.getpid())
+    processes.reap()
     os._exit(0)
 
 
 def isolate(limits: Limits, has_namespace: bool, scratch: str, number: int) -> dict[str, bool]:
-    """Shut this process in; the report says which walls stand."""
+    """Isolate and limit this process; returns what could be isolated."""
     silence()
     report = {"processes": has_namespace}
     if limits.confined:
-        report |= {"network": isolation.leave_network(), "files": isolation.protect_files(scratch)}
+        report |= {"network": processes.leave_network(), "files": processes.protect_files(scratch)}
         os.chdir(scratch)
-    report["user"] = isolation.drop_privileges(number)
-    isolation.forbid_new_privileges()
-    isolation.die_with_parent(signal.SIGKILL)
-    apply_limits(limits, others=0 if has_namespace else tasks_of_this_user())
+    report["user"] = processes.drop_privileges(number)
+    processes.forbid_new_privileges()
+    processes.die_with_parent(signal.SIGKILL)
+    processes.apply_limits(limits, others=0 if has_namespace else processes.tasks_of_this_user())
     return report
 
 
 def silence() -> None:
-    """What the function prints goes nowhere, and it has nothing to read."""
+    """Discard what the function prints and give it empty input."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for standard in (0, 1, 2):
         os.dup2(nowhere, standard)
@@ -75,7 +74,7 @@ def silence() -> None:
 
 
 def serve(lines: TextIO, path: str, limits: Limits, report: dict[str, bool]) -> None:
-    """Load the function, say so, and answer calls until the other end is closed."""
+    """Load the function, report that, and run calls until the trainer closes the channel."""
     try:
         function = load(path)
     except BaseException as error:
@@ -85,21 +84,15 @@ def serve(lines: TextIO, path: str, limits: Limits, report: dict[str, bool]) -> 
     worker = os.getpid()
     for line in lines:
         call = json.loads(line)
-        allow_cpu_seconds(limits.deadline)
-        reply = answer(function, call["arguments"])
-        if os.getpid() != worker:  # the function forked, and its child came back as well
+        processes.allow_cpu_seconds(limits.deadline)
+        reply = run(function, call["arguments"])
+        if os.getpid() != worker:  # the function forked, and this is its child
             os._exit(0)
         send(lines, {"id": call["id"], **reply})
 
 
-def load(path: str) -> Callable[..., Any]:
-    """Import `module:function`."""
-    module, _, name = path.partition(":")
-    return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
-
-
-def answer(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Call the function; whatever it does short of ending this process becomes part of the reply."""
+def run(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Call the function; the reply holds its value, or the cause of its failure."""
     try:
         value = function(**arguments)
         if inspect.isawaitable(value):
@@ -122,7 +115,7 @@ def finish(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Numbers and lists of numbers as JSON knows them; what is neither becomes the name of its type."""
+    """Numbers and lists of numbers as JSON values; anything else becomes the name of its type."""
     if value is None:
         return None
     if hasattr(value, "__len__") and not isinstance(value, str | bytes | dict):
@@ -137,7 +130,7 @@ def describe(error: BaseException) -> str:
     try:
         message = str(error)[:MAX_DETAIL]
     except BaseException:
-        message = "(its message cannot be made)"
+        message = "(its message cannot be read)"
     return f"{type(error).__name__}: {message}"
 
 

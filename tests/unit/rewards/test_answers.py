@@ -78,13 +78,13 @@ def test_regex() -> None:
     assert regex("4", r"<think>.*</think>") == 0.0
 
 
-def test_an_unknown_verifier_is_answered_with_the_known_ones() -> None:
+def test_the_error_for_an_unknown_verifier_lists_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"'maths'.*exact, boxed, numeric.*python_tests"):
         get_verifier("maths")
 
 
 @pytest.mark.parametrize("name", VERIFIERS)
-def test_only_harmless_verifiers_run_in_the_trainer(name: str) -> None:
+def test_only_safe_verifiers_run_in_the_trainer(name: str) -> None:
     verifier = get_verifier(name)
     assert verifier.in_process == (name in {"exact", "boxed", "numeric", "choice"})
-    assert verifier.runs_answer == (name == "python_tests")
+    assert verifier.runs_response == (name == "python_tests")

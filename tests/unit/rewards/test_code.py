@@ -1,4 +1,4 @@
-"""Code answers: judged by tests, in a process that cannot reach the network, the files or the secrets."""
+"""Code responses: tested in a process that can reach neither network nor files nor secrets."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ def rewarder() -> Iterator[Rewarder]:
         yield made
 
 
-def score(rewarder: Rewarder, answers: list[str], tests: object = TESTS) -> list[float | None]:
+def score(rewarder: Rewarder, responses: list[str], tests: object = TESTS) -> list[float | None]:
     prompt = Prompt("p", "?", columns={"tests": tests})
-    return [each.reward for each in rewarder.score([prompt] * len(answers), answers, [()] * len(answers))]
+    return [
+        each.reward for each in rewarder.score([prompt] * len(responses), responses, [()] * len(responses))
+    ]
 
 
-def test_code_answers_pass_or_fail(rewarder: Rewarder) -> None:
+def test_code_responses_pass_or_fail(rewarder: Rewarder) -> None:
     right = "def double(x):\n    return x + x\n"
-    answers = [
+    responses = [
         right,
         f"First try:\n```python\nbroken(\n```\nBetter:\n```python\n{right}```\nDone.",
         "def double(x):\n    return 2 + x\n",
@@ -36,10 +38,10 @@ def test_code_answers_pass_or_fail(rewarder: Rewarder) -> None:
         "",
         right + "\nif __name__ == '__main__':\n    raise SystemExit\n",
     ]
-    assert score(rewarder, answers) == [1.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+    assert score(rewarder, responses) == [1.0, 1.0, 0.0, 0.0, 0.0, 1.0]
 
 
-def test_an_answer_that_hangs_or_dies_is_wrong_not_unscorable(rewarder: Rewarder) -> None:
+def test_a_response_that_hangs_or_dies_is_wrong_not_unscorable(rewarder: Rewarder) -> None:
     attacks = [
         "while True: pass",
         "import os; os._exit(0)",
@@ -50,13 +52,13 @@ def test_an_answer_that_hangs_or_dies_is_wrong_not_unscorable(rewarder: Rewarder
     assert score(rewarder, attacks) == [0.0] * len(attacks)
 
 
-def test_an_answer_leaves_no_trace_for_the_next_one(rewarder: Rewarder) -> None:
+def test_a_response_does_not_affect_the_next_one(rewarder: Rewarder) -> None:
     spoiler = "import builtins\nbuiltins.len = lambda x: 3\nopen('left', 'w').write('x')\n"
     victim = "import os\nassert len('ab') == 2\nassert not os.path.exists('left')"
     assert score(rewarder, [spoiler, victim] * 3, "pass") == [1.0] * 6
 
 
-def test_tests_that_do_not_compile_are_the_datas_fault() -> None:
+def test_tests_that_do_not_compile_make_the_response_unscorable() -> None:
     with Rewarder([Reward("python_tests")], max_unscorable=1.0) as rewarder:
         (result,) = rewarder.score([Prompt("p", "?", columns={"answer": "assert ("})], ["x = 1"], [()])
     assert (result.reward, result.cause) == (None, "exception")
@@ -64,7 +66,7 @@ def test_tests_that_do_not_compile_are_the_datas_fault() -> None:
 
 def test_confinement(rewarder: Rewarder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Pool(get_verifier("python_tests").path, Limits()) as pool:
-        walls = pool.walls()
+        isolation = pool.isolation()
     precious = tmp_path / "precious"
     precious.write_text("kept")
     precious.chmod(0o666)
@@ -75,9 +77,9 @@ def test_confinement(rewarder: Rewarder, tmp_path: Path, monkeypatch: pytest.Mon
         overwrite = f"open({str(precious)!r}, 'w').write('lost')"
         scratch = "open('notes', 'w').write('x')\nimport tempfile\ntempfile.TemporaryFile().write(b'x')"
         rewards = score(rewarder, [connect, overwrite, scratch], "pass")
-    expected = [float(not walls["network"]), float(not walls["files"]), 1.0]
+    expected = [float(not isolation["network"]), float(not isolation["files"]), 1.0]
     assert rewards == expected
-    assert precious.read_text() == ("kept" if walls["files"] else "lost")
+    assert precious.read_text() == ("kept" if isolation["files"] else "lost")
 
 
 def test_secrets_stay_in_the_trainer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Whatever a verifier does, its own sample is unscorable and all others are scored right."""
+"""Whatever a verifier does, only its own sample is unscorable; all others are scored correctly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def workers_of(owner: int) -> list[int]:
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
-    """Give other processes a while; the answer does not depend on how long it took."""
+    """Whether the condition becomes true within ten seconds."""
     for _ in range(500):
         if condition():
             return True
@@ -69,20 +69,20 @@ def score(rewarder: Rewarder, completions: list[str]) -> list[tuple[float | None
         ("none", "none"),
     ],
 )
-def test_one_bad_sample_spoils_no_other(rewarder: Rewarder, attack: str, cause: str) -> None:
+def test_one_bad_sample_does_not_affect_the_others(rewarder: Rewarder, attack: str, cause: str) -> None:
     before = rewarder.unscorable[cause]  # type: ignore[index]
     scores = score(rewarder, ["right", attack, "wrong", "right"])
     assert scores == [(1.0, None), (None, cause), (0.5, None), (1.0, None)]
     assert rewarder.unscorable[cause] == before + 1  # type: ignore[index]
 
 
-@pytest.mark.parametrize("mischief", ["flood", "fork and both return", "leave a daemon behind"])
-def test_mischief_that_is_no_failure(rewarder: Rewarder, mischief: str) -> None:
+@pytest.mark.parametrize("misbehaviour", ["flood", "fork and both return", "leave a daemon behind"])
+def test_misbehaviour_that_is_not_a_failure(rewarder: Rewarder, misbehaviour: str) -> None:
     for _ in range(3):
-        assert score(rewarder, ["right", mischief, "wrong"]) == [(1.0, None), (0.5, None), (0.5, None)]
+        assert score(rewarder, ["right", misbehaviour, "wrong"]) == [(1.0, None), (0.5, None), (0.5, None)]
 
 
-def test_details_of_an_exception_are_cut() -> None:
+def test_the_detail_of_an_exception_is_truncated() -> None:
     with Pool("helpers_hostile:single", Limits(30)) as pool:
         (outcome,) = pool.run([{"what": "raise"}])
     assert outcome.detail.startswith("ValueError: zzz")
@@ -90,7 +90,7 @@ def test_details_of_an_exception_are_cut() -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
-def test_nothing_is_left_behind() -> None:
+def test_no_process_or_file_is_left_behind() -> None:
     attacks = ["fork bomb", "leave a daemon behind", "sleep", "right"]
     others = set(workers_of(os.getpid()))
     with Pool("helpers_hostile:single", Limits(DEADLINE)) as pool:
@@ -107,7 +107,7 @@ def test_workers_die_with_a_killed_trainer(tmp_path: Path) -> None:
     program = """
         from hacrl.rewards import Limits, Pool
         pool = Pool("helpers_hostile:single", Limits(600))
-        pool.walls()
+        pool.isolation()
         print("ready", flush=True)
         pool.run([{"what": "spin"}, {"what": "leave a daemon behind"}, {"what": "sleep"}])
     """
@@ -124,10 +124,10 @@ def test_workers_die_with_a_killed_trainer(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_tree_is_killed_without_namespaces_too() -> None:
-    """The way of systems that forbid namespaces: a daemon that left its session is still found."""
+    """On systems that forbid namespaces, a daemon that left its session is still found."""
     program = """
         import os, time
-        from hacrl.rewards.isolation import adopt_orphans
+        from hacrl.rewards.processes import adopt_orphans
         adopt_orphans()
         if os.fork() == 0:
             os.setsid()
@@ -153,7 +153,7 @@ def test_a_tree_is_killed_without_namespaces_too() -> None:
 
 def test_a_worker_is_replaced_after_its_calls() -> None:
     with Pool("os:getpid", Limits(calls=2), workers=1) as pool:
-        pool.walls()
+        pool.isolation()
         first = pool._workers[0]._process
         pool.run([{}])
         assert pool._workers[0]._process is first
@@ -169,8 +169,17 @@ def test_a_function_that_cannot_be_loaded_is_an_error(function: str, message: st
         pool.run([{}])
 
 
-def test_what_cannot_be_sent_is_unscorable() -> None:
+def test_arguments_that_are_not_json_are_unscorable() -> None:
     with Pool("helpers_hostile:single") as pool:
         outcomes = pool.run([{"what": object()}, {"what": "right"}])
     assert [outcome.cause for outcome in outcomes] == ["not_json", None]
     assert outcomes[1].value == 1.0
+
+
+def test_workers_import_neither_torch_nor_the_verifiers_of_others() -> None:
+    program = "import sys, hacrl.rewards.worker; print(*sys.modules)"
+    listed = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = set(listed.stdout.split())
+    assert "hacrl.rewards.worker" in loaded
+    assert not loaded & {"torch", "transformers", "pydantic", "math_verify", "jsonschema", "reasoning_gym"}
+    assert "hacrl.rewards.notation" not in loaded

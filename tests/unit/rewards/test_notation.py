@@ -63,7 +63,7 @@ def test_numbers_with_decoration(text: str, value: Fraction) -> None:
 @pytest.mark.parametrize(
     "text", ["1,2", "x", "", "1/0", r"\frac{1}{0}", "10^{999999999}", "9" * 5000, "1e999999999", "2 3"]
 )
-def test_what_is_no_plain_number(text: str) -> None:
+def test_text_that_is_not_a_plain_number(text: str) -> None:
     assert as_number(tidy(text)) is None
 
 

@@ -19,7 +19,7 @@ def write(path: Path, rows: list[object]) -> Path:
 def test_a_file_is_scored(tmp_path: Path) -> None:
     pytest.importorskip("math_verify")
     file = write(
-        tmp_path / "answers.jsonl",
+        tmp_path / "responses.jsonl",
         [
             {"gold": r"\frac{1}{2}", "said": r"\boxed{0.5}", "id": 1},
             {"gold": "x+1", "said": r"\boxed{1+x}", "id": 2},
@@ -43,7 +43,7 @@ def test_a_file_is_scored(tmp_path: Path) -> None:
     assert "0.6667" in result.output
 
 
-def test_bad_rows_are_named(tmp_path: Path) -> None:
+def test_bad_rows_are_listed(tmp_path: Path) -> None:
     file = write(
         tmp_path / "bad.jsonl",
         [{"answer": "1", "response": "1"}, "{broken", "[1]", {"answer": "1"}, {"answer": "1", "response": 5}],
@@ -63,7 +63,7 @@ def test_bad_rows_are_named(tmp_path: Path) -> None:
     ("rows", "verifier", "message"),
     [([], "exact", "there are no rows"), ([{"answer": 1, "response": "1"}], "guess", "no verifier 'guess'")],
 )
-def test_other_mistakes(tmp_path: Path, rows: list[object], verifier: str, message: str) -> None:
+def test_other_input_errors(tmp_path: Path, rows: list[object], verifier: str, message: str) -> None:
     result = runner.invoke(app, ["verify", str(write(tmp_path / "f.jsonl", rows)), "--verifier", verifier])
     assert result.exit_code == 2
     assert message in result.stderr

@@ -91,7 +91,7 @@ def test_several_rewards_add_up_as_in_trl(terms: list[tuple[float | None, float]
         assert total == pytest.approx((rewards * weights).nansum().item(), abs=1e-9)
 
 
-def test_a_failed_verifier_leaves_the_sum_unknown() -> None:
+def test_the_sum_is_unknown_if_a_verifier_failed() -> None:
     assert combine([Score(0.1), Score(None, "timeout")], [1.0, 1.0]) == Score(None, "timeout")
     assert combine([Score(None, "none"), Score(None, "timeout")], [1.0, 1.0]) == Score(None, "timeout")
 
@@ -115,7 +115,7 @@ def test_numbers_of_other_libraries_are_numbers() -> None:
     assert [each.reward for each in scores] == [0.25, 1.0]
 
 
-def test_too_many_unscorable_completions_stop_the_run() -> None:
+def test_too_many_unscorable_responses_stop_the_run() -> None:
     def broken(completions: list[str], **columns: Any) -> list[float | None]:
         if completions == ["bad"]:
             raise RuntimeError("no such judge")
@@ -142,7 +142,7 @@ def test_verifiers_take_settings_and_columns() -> None:
     assert [each.reward for each in score([reward], [prompt] * 2, ["105", "115"])] == [1.0, 0.0]
 
 
-def test_mistakes_of_the_user_are_named() -> None:
+def test_user_errors_are_reported() -> None:
     with pytest.raises(ValueError, match=r"prompt 'text' has no column 'gold'.*'answer'"):
         score([Reward("exact", gold="gold")], [TEXT], ["4"])
     with pytest.raises(ValueError, match=r"different lengths: \(2, 1, 2\)"):

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 
 import pytest
 
 from hacrl.rewards import Limits, Reward, Rewarder, Score
+from hacrl.rewards.verifiers import get_verifier
 from hacrl.types import Prompt
 
 SCHEMA = {"type": "object", "required": ["age"], "properties": {"age": {"type": "integer", "minimum": 0}}}
@@ -33,10 +35,20 @@ def test_json_schema(schema_rewarder: Rewarder, schema: object) -> None:
     assert [score.reward for score in scores] == [1.0, 1.0, 0.0, 0.0, 0.0, 0.0]
 
 
-def test_a_wrong_schema_is_the_datas_fault(schema_rewarder: Rewarder) -> None:
+def test_an_invalid_schema_makes_the_response_unscorable(schema_rewarder: Rewarder) -> None:
     (score,) = schema_rewarder.score([Prompt("p", "?", columns={"schema": {"type": 3}})], ["{}"], [()])
     assert score.cause == "exception"
     assert "SchemaError" in score.detail
+
+
+@pytest.mark.parametrize("name", ["json_schema", "reasoning_gym"])
+def test_a_missing_package_is_reported_when_the_verifier_is_loaded(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for package in ("jsonschema", "reasoning_gym"):
+        monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"the verifier `{name}` needs .*: pip install 'hacrl"):
+        get_verifier(name).load()
 
 
 def test_reasoning_gym_scores_with_the_tasks_own_scorer() -> None:
