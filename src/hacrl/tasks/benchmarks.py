@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from hacrl.rewards.extract import after_hashes, last_boxed
-from hacrl.tasks.files import READERS, read_rows
-from hacrl.tasks.hub import read_split
 from hacrl.tasks.rows import (
     Columns,
     NumberedRow,
@@ -17,20 +15,21 @@ from hacrl.tasks.rows import (
     with_template,
     without_test_questions,
 )
+from hacrl.tasks.sources import READERS, read_rows, read_split
 from hacrl.tasks.task import Task, TaskError
 from hacrl.types import Prompt
 
 TEMPLATE = "{prompt} Let's think step by step and output the final answer within \\boxed{}."
-"""The wording of verl's preparation of MATH, which the authors train on; here it serves every benchmark."""
+"""From verl's preparation of MATH, which the authors train on; used here for every benchmark."""
 
 QUESTION = ("problem", "question")
 KIND = ("type", "subject", "subfield")
-"""Columns by which the published copies name the same thing, in order of preference."""
+"""Names of these columns in the published copies, in order of preference."""
 
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Where a benchmark is found and how it is judged."""
+    """Where a benchmark is found and how it is evaluated."""
 
     hub: str
     subset: str | None = None
@@ -50,7 +49,7 @@ BENCHMARKS = {
 
 
 def load_benchmark(name: str, *, directory: str | None = None, template: str = TEMPLATE) -> Task:
-    """A data set of the paper, from files like `DIRECTORY/gsm8k_test.jsonl`; no directory means the hub."""
+    """A data set of the paper, from the hub, or from files like `DIRECTORY/gsm8k_test.jsonl`."""
     if "{prompt}" not in template:
         raise TaskError(f"task {name!r}: the template must contain {{prompt}}, not {template!r}")
     benchmark = BENCHMARKS[name]
@@ -77,11 +76,11 @@ def _read(name: str, benchmark: Benchmark, split: str, directory: str | None) ->
         if path is None:
             return []
         source, rows = str(path), read_rows(path)
-    return read_prompts(source, map(_in_our_words, rows), f"{name}-{split}", Columns(id="unique_id"))
+    return read_prompts(source, map(_with_our_columns, rows), f"{name}-{split}", Columns(id="unique_id"))
 
 
-def _in_our_words(numbered: NumberedRow) -> NumberedRow:
-    """The row with `prompt`, `answer` and `kind`, whatever its columns are called."""
+def _with_our_columns(numbered: NumberedRow) -> NumberedRow:
+    """The row with its columns renamed to `prompt`, `answer` and `kind`."""
     where, row = numbered
     if isinstance(row, str):
         return numbered
@@ -112,4 +111,4 @@ def _local_file(name: str, benchmark: Benchmark, split: str, directory: Path) ->
 
 def _not_found(name: str, benchmark: Benchmark, directory: str | None) -> str:
     wanted = " or ".join(f"{name}_{split}{{{','.join(READERS)}}}" for split in benchmark.splits)
-    return f"task {name!r}: {directory} has no {wanted}; leave `directory` out to ask the hub"
+    return f"task {name!r}: {directory} has no {wanted}; leave `directory` out to load it from the hub"

@@ -15,7 +15,7 @@ from hacrl.types import Prompt
 PREFIX = "gym:"
 
 MOST_DRAWS = 20
-"""Draws per wanted training question before the task is taken to be too small."""
+"""Draws per requested question before giving up: the task has too few distinct ones."""
 
 
 def load_gym(
@@ -26,7 +26,7 @@ def load_gym(
     seed: int = 0,
     config: Mapping[str, JsonValue] | None = None,
 ) -> Task:
-    """The task `gym:NAME` with distinct questions; `config` goes to reasoning-gym: its difficulty."""
+    """The task `gym:NAME` with distinct questions; `config` is reasoning-gym's and sets the difficulty."""
     dataset = name.removeprefix(PREFIX)
     settings = dict(config or {})
     tested = _distinct(dataset, test, 2 * seed + 1, settings, taken=set())
@@ -37,7 +37,7 @@ def load_gym(
 def _distinct(
     dataset: str, size: int, seed: int, settings: dict[str, JsonValue], taken: set[str]
 ) -> list[Prompt]:
-    """`size` questions none of which is in `taken` or occurs twice."""
+    """`size` distinct questions, none of them in `taken`."""
     if size < 1:
         raise TaskError(f"task {PREFIX + dataset!r}: train and test must be at least 1, not {size}")
     prompts: list[Prompt] = []
@@ -61,7 +61,7 @@ def _distinct(
 
 
 def _entries(dataset: str, most: int, seed: int, settings: dict[str, JsonValue]) -> Iterator[dict[str, Any]]:
-    """At most `most` questions of reasoning-gym, each with what its scorer needs."""
+    """Up to `most` entries of reasoning-gym: a question each, with what its scorer needs."""
     try:
         import reasoning_gym
         from reasoning_gym.factory import DATASETS
@@ -73,7 +73,7 @@ def _entries(dataset: str, most: int, seed: int, settings: dict[str, JsonValue])
         source = reasoning_gym.create_dataset(dataset, size=most, seed=seed, **settings)
     except (TypeError, ValueError, AssertionError) as error:
         raise TaskError(
-            f"task {PREFIX + dataset!r}: reasoning-gym refuses config {settings}: {error}"
+            f"task {PREFIX + dataset!r}: reasoning-gym rejects config {settings}: {error}"
         ) from error
     _check_scorer(dataset, source)
     for index in range(most):
@@ -81,10 +81,13 @@ def _entries(dataset: str, most: int, seed: int, settings: dict[str, JsonValue])
 
 
 def _check_scorer(dataset: str, source: Any) -> None:
-    """Scoring happens in another process, which gets the entry as JSON: it must judge as before."""
+    """Check that the scorer gives the same score after a round trip of the entry through JSON.
+
+    Scoring happens in another process, which receives the entry as JSON.
+    """
     entry = source[0]
     if entry["answer"] is None:
         return
-    arrived = json.loads(json.dumps(entry))
-    if source.score_answer(entry["answer"], arrived) != source.score_answer(entry["answer"], entry):
-        raise TaskError(f"task {PREFIX + dataset!r}: its scorer cannot judge an entry that was sent as JSON")
+    received = json.loads(json.dumps(entry))
+    if source.score_answer(entry["answer"], received) != source.score_answer(entry["answer"], entry):
+        raise TaskError(f"task {PREFIX + dataset!r}: its scorer cannot score an entry that was sent as JSON")

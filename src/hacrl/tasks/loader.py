@@ -1,4 +1,4 @@
-"""One door to every kind of task."""
+"""Load any kind of task by name."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field, ValidationError, validate_call
 
-from hacrl.tasks import gym, hub
+from hacrl.tasks import gym
 from hacrl.tasks.benchmarks import BENCHMARKS, load_benchmark
-from hacrl.tasks.files import READERS, read_rows
 from hacrl.tasks.gym import load_gym
 from hacrl.tasks.procedural import NAMES, load_procedural
 from hacrl.tasks.rows import Columns, NumberedRow, hold_out, read_prompts, without_test_questions
+from hacrl.tasks.sources import READERS, is_saved, read_rows, read_split
 from hacrl.tasks.task import Task, TaskError
 from hacrl.types import Prompt
 
@@ -21,7 +21,7 @@ from hacrl.types import Prompt
 def load(name: str, **settings: Any) -> Task:
     """A task by name: built in, `gym:NAME`, one of the paper's, a file, or a Hugging Face dataset.
 
-    `settings` are those of the function that loads this kind of task; docs/tasks.md lists them.
+    `settings` are the keyword arguments of the loader for this kind of task; docs/tasks.md lists them.
     """
     loader = _loader(name)
     try:
@@ -40,7 +40,7 @@ def _loader(name: str) -> Callable[..., Task]:
         return load_gym
     if Path(name).suffix in READERS:
         return load_file
-    if hub.is_saved(Path(name)) or ("/" in name and not Path(name).exists()):
+    if is_saved(Path(name)) or ("/" in name and not Path(name).exists()):
         return load_dataset
     raise TaskError(
         f"no task {name!r}; there are: {', '.join([*NAMES, *BENCHMARKS])}, {gym.PREFIX}NAME for "
@@ -82,7 +82,7 @@ def load_dataset(
     """A task from a Hugging Face dataset; the test prompts are a second split, or a share of the first."""
 
     def source(split: str) -> Source:
-        return Source(f"{name} ({split})", hub.read_split(name, split, subset))
+        return Source(f"{name} ({split})", read_split(name, split, subset))
 
     test_source = None if test_split is None else source(test_split)
     train, tested = _split(source(split), test_source, test_share, columns, answers)
@@ -110,7 +110,7 @@ def from_rows(
 
 
 class Source(NamedTuple):
-    """Rows, and what to call them in messages."""
+    """Rows, and their name in messages."""
 
     name: str
     rows: Iterator[NumberedRow]

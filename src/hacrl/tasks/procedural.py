@@ -1,10 +1,10 @@
-"""Tasks made by a program: short questions about lists of digits, for agents small enough to train on a CPU.
+"""Procedural tasks: short questions about lists of digits, for agents small enough to train on a CPU.
 
-A prompt reads `sort 3126=` and its answer `1236`. Where several texts are right, the answer is a regular
-expression that matches the whole of each, and further columns hold right answers to learn from.
+A prompt is `sort 3126=`, its answer `1236`. If several answers are right, the column `answer` is a regular
+expression that matches exactly those, and other columns hold right answers for pretraining.
 
-Whether a question belongs to the training or to the test split follows from a hash of its text alone: no
-choice of seeds, sizes or lengths can leak one into the other.
+A hash of its text decides whether a question belongs to the training or the test split. So no choice of
+seed, size or lengths leaks test questions into training.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Skill:
         )
 
     def columns(self, listed: str) -> dict[str, str]:
-        """The answer, as the task's verifier wants it."""
+        """The answer, in the form that the task's verifier reads."""
         return {"answer": self.solve(listed)}
 
 
@@ -56,7 +56,7 @@ class StyledSkill(Skill):
     """A skill whose answer may be written in two styles: 1236 or 1,2,3,6, but no mixture of the two."""
 
     def columns(self, listed: str) -> dict[str, str]:
-        """The pattern of both styles, and each of them."""
+        """The pattern that matches both styles, and the answer in each style."""
         plain = self.solve(listed)
         commas = ",".join(plain)
         return {"answer": rf"\A(?:{plain}|{commas})\Z", "plain": plain, "commas": commas}
@@ -69,7 +69,7 @@ class OpenSkill(Skill):
     pattern: Callable[[str], str]
 
     def columns(self, listed: str) -> dict[str, str]:
-        """The pattern of all right answers, and one of them."""
+        """The pattern that matches all right answers, and one of them."""
         return {"answer": rf"\A{self.pattern(listed)}\Z", "example": self.solve(listed)}
 
 
@@ -95,7 +95,7 @@ def _pairs(listed: str) -> str:
 
 
 def _pairs_pattern(listed: str) -> str:
-    """A look ahead for each digit counts it; then come as many pairs as there are digits."""
+    """One lookahead per digit checks its count; the rest matches as many pairs as there are digits."""
     counts = (f"(?=(?:[^{digit}]*{digit}){{{2 * listed.count(digit)}}})" for digit in sorted(set(listed)))
     return "".join(counts) + rf"(?:(\d)\1){{{len(listed)}}}"
 
@@ -107,7 +107,7 @@ def _climb(listed: str) -> str:
 
 
 def _climb_pattern(listed: str) -> str:
-    """Each digit with two more, none below the one before it."""
+    """Each digit followed by two more, none smaller than the one before it."""
     tops = ("|".join(f"{step}[{step}-9]" for step in DIGITS[int(digit) :]) for digit in listed)
     return "".join(f"{digit}(?:{top})" for digit, top in zip(listed, tops, strict=True))
 
@@ -125,7 +125,7 @@ SKILLS: dict[str, Skill] = {
 }
 
 MIXTURE = ("sort", "count", "add3")
-"""The skills of the task `digits`; `reverse` is left out, to test transfer to a skill nobody trains."""
+"""The skills of the task `digits`; without `reverse`, which tests transfer to an untrained skill."""
 
 TASKS: dict[str, tuple[Skill, ...]] = {
     **{name: (skill,) for name, skill in SKILLS.items()},
@@ -133,19 +133,19 @@ TASKS: dict[str, tuple[Skill, ...]] = {
     "styles": tuple(StyledSkill(name, SKILLS[name].digits, SKILLS[name].solve) for name in MIXTURE),
     "varied": (SKILLS["pairs"], SKILLS["climb"]),
 }
-"""The skills of each task. `styles` asks the questions of `digits`."""
+"""The skills of each task. `styles` has the questions of `digits`."""
 
 NAMES = tuple(TASKS)
 
 
 def split_of(prompt: Prompt) -> Split:
-    """The split a question belongs to, whatever the seed: a hash of its text decides."""
+    """The split a question belongs to: a hash of its text decides, not the seed."""
     digest = hashlib.sha256(str(prompt.text).encode()).digest()
     return "test" if int.from_bytes(digest[:4]) < TEST_SHARE * 2**32 else "train"
 
 
 class LazyPrompts(Sequence[Prompt], ABC):
-    """A sequence of known length whose prompts are made when first asked for."""
+    """A sequence of known length whose prompts are made on first access."""
 
     @abstractmethod
     def at(self, position: int) -> Prompt:
@@ -190,7 +190,7 @@ class DrawnPrompts(LazyPrompts):
 
 
 class Interleaved(LazyPrompts):
-    """Several equally long sequences of prompts, taken in turn."""
+    """Several sequences of prompts of equal length, interleaved."""
 
     def __init__(self, parts: Sequence[Sequence[Prompt]]) -> None:
         self._parts = parts
@@ -207,7 +207,7 @@ class Interleaved(LazyPrompts):
 def load_procedural(
     name: str, *, train: int = 3000, test: int = 600, seed: int = 0, lengths: tuple[int, int] = (3, 6)
 ) -> Task:
-    """The task `name` of `NAMES`: so many prompts, about lists of `lengths[0]` to `lengths[1]` digits."""
+    """The procedural task `name`, about lists of `lengths[0]` to `lengths[1]` digits."""
     if not 3 <= lengths[0] <= lengths[1]:
         raise TaskError(
             f"task {name!r}: lengths must be (shortest, longest), both 3 or more, not {lengths!r}"
@@ -230,7 +230,7 @@ def load_procedural(
 
 
 def _check_size(skill: Skill, split: Split, size: int, lengths: tuple[int, int]) -> None:
-    """Refuse to draw nearly every question there is, or more."""
+    """Refuse sizes close to or above the number of questions there are."""
     share = TEST_SHARE if split == "test" else 1 - TEST_SHARE
     questions = sum(len(skill.digits) ** length for length in range(lengths[0], lengths[1] + 1))
     most = int(USABLE_SHARE * share * questions)

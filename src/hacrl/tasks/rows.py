@@ -1,4 +1,4 @@
-"""From rows of a data set to prompts: which column is which, and what is wrong with which row."""
+"""Turn the rows of a data set into prompts, and report bad rows."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from hacrl.types import Message, Prompt
 
 Row = Mapping[str, Any]
 NumberedRow = tuple[str, Row | str]
-"""Where a row stands in its source ("line 3"), and the row; or, as text, why it could not be read."""
+"""The position of a row in its source ("line 3"), and the row; or, as text, why it could not be read."""
 
 MOST_REPORTED = 10
 
 
 @pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Columns:
-    """The names of the columns with a meaning; every other column is passed on to the reward functions.
+    """The names of the columns that hacrl reads; every other column is passed on to the reward functions.
 
-    `id` and `kind` are taken when they are there; without an `id`, the split and the row number make one.
+    `id` and `kind` are optional; the default id is made of the split and the row number.
     """
 
     prompt: str = "prompt"
@@ -42,9 +42,9 @@ class BadRow(ValueError):
 def read_prompts(
     source: str, rows: Iterable[NumberedRow], split: str, columns: Columns, *, answers: bool = True
 ) -> list[Prompt]:
-    """All rows as prompts, or one error that lists the first bad rows by number, with reasons.
+    """All rows as prompts; if some are bad, one error that lists the first of them with reasons.
 
-    `answers` says that every row must have one; without it an answer is optional.
+    With `answers=False` a row needs no answer.
     """
     prompts: dict[str, Prompt] = {}
     first_seen: dict[str, str] = {}
@@ -80,7 +80,7 @@ def _to_prompt(row: Row, columns: Columns, default_id: str, answer_needed: bool)
         others["answer"] = answer
     elif answer_needed:
         raise BadRow(
-            f"no answer: column {columns.answer!r} is missing or null (it may be with `answers: false`)"
+            f"no answer: column {columns.answer!r} is missing or null (allowed with `answers: false`)"
         )
     given_id, kind = others.pop(columns.id, None), others.pop(columns.kind, None)
     return Prompt(
@@ -106,7 +106,9 @@ def _prompt_text(value: Any, column: str) -> str | tuple[Message, ...]:
                 f"column {column!r}: a message needs a text `role` and `content`, not {_short(message)}"
             )
     if value[-1]["role"] == "assistant":
-        raise BadRow(f"column {column!r}: the last message is the assistant's, so nothing is left to answer")
+        raise BadRow(
+            f"column {column!r}: the last message is the assistant's, so there is nothing to respond to"
+        )
     return tuple({"role": message["role"], "content": message["content"]} for message in value)
 
 
@@ -116,13 +118,13 @@ def _short(value: Any) -> str:
 
 
 def text_key(prompt: Prompt) -> str:
-    """A hash of the prompt's text alone: equal for equal questions, whatever their ids."""
+    """A hash of the prompt's text alone: equal for equal questions with different ids."""
     text = prompt.text if isinstance(prompt.text, str) else json.dumps(prompt.text)
     return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 def without_test_questions(name: str, train: Sequence[Prompt], test: Sequence[Prompt]) -> list[Prompt]:
-    """The training prompts whose question is not in the test set; a warning tells how many were left out."""
+    """The training prompts whose question is not in the test set; warns how many were left out."""
     tested = {text_key(prompt) for prompt in test}
     kept = [prompt for prompt in train if text_key(prompt) not in tested]
     if len(kept) < len(train):
@@ -135,9 +137,9 @@ def without_test_questions(name: str, train: Sequence[Prompt], test: Sequence[Pr
 
 
 def hold_out(prompts: Sequence[Prompt], share: float) -> tuple[list[Prompt], list[Prompt]]:
-    """Split off about `share` of the prompts for testing: those whose text has the lowest hash.
+    """Hold out about `share` of the prompts for testing: those whose text has the lowest hash.
 
-    Which ones does not depend on the order of the rows, and equal questions fall on the same side.
+    The choice does not depend on the order of the rows, and equal questions end up in the same split.
     """
     if share == 0:
         return list(prompts), []
@@ -148,7 +150,7 @@ def hold_out(prompts: Sequence[Prompt], share: float) -> tuple[list[Prompt], lis
 
 
 def with_template(prompts: Iterable[Prompt], template: str) -> list[Prompt]:
-    """Put each plain-text prompt where the template says `{prompt}`."""
+    """Insert each plain-text prompt at `{prompt}` of the template; chat prompts stay as they are."""
     return [
         replace(prompt, text=template.replace("{prompt}", prompt.text))
         if isinstance(prompt.text, str)

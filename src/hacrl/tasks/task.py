@@ -1,4 +1,4 @@
-"""What every data source becomes: prompts to train on, prompts to test on, and how answers are scored."""
+"""A task: prompts to train on, prompts to test on, and how responses are scored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hacrl.types import Prompt
 
 
 class TaskError(ValueError):
-    """A task that cannot be used; the message names the file or setting, the reason and the fix."""
+    """A task that cannot be used; the message names the file or setting, the reason and how to fix it."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Task:
     verifier: str
     """Name of the built-in verifier that scores a response."""
     test_samples: int = 1
-    """Responses per test prompt, of which the best counts: 1 is avg@1, k is best@k."""
+    """Responses per test prompt; the best one counts: 1 is avg@1, k is best@k."""
 
     @property
     def protocol(self) -> str:

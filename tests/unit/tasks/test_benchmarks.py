@@ -50,7 +50,7 @@ def test_gold_answer_and_template_of_each_benchmark(name, tmp_path):
     assert task.verifier == "math"
 
 
-def test_only_aime_is_judged_by_the_best_of_several_answers(tmp_path):
+def test_only_aime_is_evaluated_by_the_best_of_several_responses(tmp_path):
     protocols = {}
     for name in BENCHMARKS:
         write(tmp_path, f"{name}_test", ROWS[name])
@@ -59,7 +59,7 @@ def test_only_aime_is_judged_by_the_best_of_several_answers(tmp_path):
     assert set(protocols.values()) == {"avg@1"}
 
 
-def test_training_and_test_files_and_a_template_of_ones_own(tmp_path):
+def test_training_and_test_files_and_a_custom_template(tmp_path):
     write(tmp_path, "math_train", [MATH, {**MATH, "problem": "Another"}])
     write(tmp_path, "math_test", [MATH])
     with pytest.warns(UserWarning, match="1 of 2 training prompts are also test prompts"):
@@ -75,7 +75,7 @@ def test_a_benchmark_without_training_data_may_omit_the_split_in_the_file_name(t
     assert len(task.train) == 0
 
 
-def test_the_hub_is_asked_when_no_directory_is_given(monkeypatch):
+def test_the_hub_is_used_when_no_directory_is_given(monkeypatch):
     asked = []
 
     def read_split(source, split, subset):
@@ -96,7 +96,7 @@ def test_rows_without_question_or_gold_are_reported_by_line(tmp_path):
     assert "math_test.jsonl, line 3: no column 'problem' or 'question'; there are: text" in str(caught.value)
 
 
-def test_what_is_missing_is_said(tmp_path):
+def test_missing_files_and_bad_templates_are_reported(tmp_path):
     with pytest.raises(
         TaskError, match=r"has no gsm8k_train\{\.jsonl,.*\} or gsm8k_test\{.*leave `directory` out"
     ):

@@ -13,7 +13,7 @@ def questions(prompts):
 
 
 def test_questions_are_distinct_and_disjoint_and_follow_the_seed():
-    # One-digit sums of two terms: so few that the same seeds' draws overlap and must be thinned out.
+    # One-digit sums of two terms: so few that draws overlap and duplicates must be removed.
     config = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
     task = tasks.load("gym:chain_sum", train=100, test=50, config=config)
     everything = questions(task.train) + questions(task.test)
@@ -40,9 +40,9 @@ def test_an_entry_holds_what_the_scorer_needs():
     ("name", "settings", "message"),
     [
         ("gym:sums", {}, "reasoning-gym has no task 'sums'; it has: ab, acre"),
-        ("gym:chain_sum", {"config": {"terms": 2}}, "refuses config {'terms': 2}"),
+        ("gym:chain_sum", {"config": {"terms": 2}}, "rejects config {'terms': 2}"),
         ("gym:chain_sum", {"train": 0}, "must be at least 1, not 0"),
-        ("gym:rearc", {"train": 1, "test": 1}, "its scorer cannot judge an entry that was sent as JSON"),
+        ("gym:rearc", {"train": 1, "test": 1}, "its scorer cannot score an entry that was sent as JSON"),
         (
             "gym:chain_sum",
             {"config": {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}, "train": 800},
@@ -50,6 +50,6 @@ def test_an_entry_holds_what_the_scorer_needs():
         ),
     ],
 )
-def test_what_cannot_be_had_is_said(name, settings, message):
+def test_unusable_settings_are_reported(name, settings, message):
     with pytest.raises(TaskError, match=message):
         tasks.load(name, **settings)

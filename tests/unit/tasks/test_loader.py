@@ -116,7 +116,7 @@ def test_at_most_ten_bad_rows_are_listed(tmp_path):
     assert str(caught.value).endswith("and 15 more")
 
 
-def test_csv_lines_are_counted_as_an_editor_does(tmp_path):
+def test_csv_errors_give_the_line_number_of_the_file(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('prompt,answer\n"two\nlines",1\nx,1,surplus\n')
     with pytest.raises(TaskError, match="line 4: 3 fields, but the header has 2"):
@@ -142,7 +142,7 @@ def test_unusable_files_are_named_with_the_reason(name, content, message, tmp_pa
         tasks.load(str(tmp_path / name))
 
 
-def test_answers_may_be_absent_for_own_reward_functions(tmp_path):
+def test_answers_may_be_missing_for_custom_reward_functions(tmp_path):
     path = write_jsonl(tmp_path / "a.jsonl", [{"prompt": "Write a poem."}])
     with pytest.raises(TaskError, match="line 1: no answer"):
         tasks.load(path)
@@ -150,7 +150,7 @@ def test_answers_may_be_absent_for_own_reward_functions(tmp_path):
     assert prompt.columns == {}
 
 
-def test_a_test_file_is_used_and_its_questions_leave_the_training_set(tmp_path):
+def test_a_test_file_is_used_and_its_questions_are_removed_from_training(tmp_path):
     train = write_jsonl(tmp_path / "train.jsonl", ROWS)
     test = write_jsonl(tmp_path / "test.jsonl", [ROWS[3], {"prompt": "new", "answer": "1"}])
     with pytest.warns(UserWarning, match="1 of 40 training prompts are also test prompts"):
@@ -195,7 +195,7 @@ def test_held_out_share_of_distinct_prompts(tmp_path):
         ("sortt", {}, "no task 'sortt'; there are: sort, count, add3, .*, gsm8k"),
     ],
 )
-def test_mistakes_name_the_task_and_the_setting(name, settings, message):
+def test_errors_name_the_task_and_the_setting(name, settings, message):
     with pytest.raises(TaskError, match=message):
         tasks.load(name, **settings)
 
@@ -225,7 +225,7 @@ def test_saved_datasets_with_splits(tmp_path):
         tasks.load(str(tmp_path / "sums"))
 
 
-def test_a_hub_dataset_is_asked_for_by_id_subset_and_split(monkeypatch):
+def test_a_hub_dataset_is_loaded_by_id_subset_and_split(monkeypatch):
     datasets = pytest.importorskip("datasets")
     asked = []
 
@@ -238,7 +238,7 @@ def test_a_hub_dataset_is_asked_for_by_id_subset_and_split(monkeypatch):
     assert asked == [("owner/sums", "easy", "all")]
 
 
-def test_a_hub_dataset_that_cannot_be_had_is_an_error_of_the_task(monkeypatch):
+def test_a_hub_dataset_that_cannot_be_loaded_is_a_task_error(monkeypatch):
     datasets = pytest.importorskip("datasets")
 
     def load_dataset(*arguments, **settings):

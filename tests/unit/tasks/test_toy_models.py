@@ -37,7 +37,7 @@ def digests(directory):
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.iterdir()}
 
 
-def test_the_same_bits_whatever_the_callers_threads_and_random_state(cache, monkeypatch, tmp_path):
+def test_bits_do_not_depend_on_the_callers_threads_and_random_state(cache, monkeypatch, tmp_path):
     first = digests(toy_models.build("one"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "another"))
     threads = torch.get_num_threads()
@@ -74,7 +74,7 @@ def test_forks_differ_from_their_common_model_and_each_other(cache):
     assert len(weights) == 3
 
 
-def test_when_two_processes_make_the_same_model_the_first_one_in_place_stays(cache, monkeypatch):
+def test_when_two_processes_make_the_same_model_the_first_one_is_kept(cache, monkeypatch):
     finish = toy_models._pretrained
 
     def overtaken(agent, label):
@@ -89,7 +89,7 @@ def test_when_two_processes_make_the_same_model_the_first_one_in_place_stays(cac
     assert not list(cache.glob(".unfinished-*"))
 
 
-def test_nothing_half_made_is_left_when_training_is_interrupted(cache, monkeypatch):
+def test_an_interrupted_training_leaves_nothing_in_the_cache(cache, monkeypatch):
     def interrupted(model, tokenizer, stage):
         yield 0
         raise KeyboardInterrupt
@@ -110,19 +110,19 @@ def test_a_failure_to_write_is_reported(cache, monkeypatch):
         toy_models.build("one")
 
 
-def test_other_libraries_or_recipes_are_other_cache_entries(monkeypatch):
+def test_the_cache_key_changes_with_libraries_and_recipe(monkeypatch):
     seen = {toy_models._digest(agent) for agent in AGENTS.values()}
     assert len(seen) == len(AGENTS)
     monkeypatch.setattr(toy_models.transformers, "__version__", "5.99.0")
     assert toy_models._digest(AGENTS["state-a"]) not in seen
 
 
-def test_an_unknown_name_is_refused_with_the_known_ones(cache):
+def test_the_error_for_an_unknown_name_lists_the_known_ones(cache):
     with pytest.raises(TaskError, match="there is no toy model 'three'; there are: one, two"):
         toy_models.build("three")
 
 
-def test_pairs_are_what_they_are_called():
+def test_pairs_differ_as_their_names_say():
     def bodies(kind):
         return [AGENTS[name].body for name in PAIRS[kind]]
 
@@ -139,7 +139,7 @@ def test_pairs_are_what_they_are_called():
     assert {AGENTS[name].task for name in (*PAIRS["style"], *PAIRS["varied"])} == {"styles", "varied"}
 
 
-def test_digests_of_agents_in_long_use_stay(monkeypatch):
+def test_digests_of_established_agents_do_not_change(monkeypatch):
     monkeypatch.setattr(toy_models.torch, "__version__", "2.13.0+cpu")
     monkeypatch.setattr(toy_models.transformers, "__version__", "5.22.2")
     kept = [AGENTS[name] for name in AGENTS if AGENTS[name].task == "digits" and name not in PAIRS["fresh"]]
@@ -148,7 +148,7 @@ def test_digests_of_agents_in_long_use_stay(monkeypatch):
 
 
 @pytest.mark.parametrize(("column", "comma"), [("plain", False), ("commas", True)])
-def test_a_stage_on_another_task_learns_from_its_column(column, comma):
+def test_a_stage_on_another_task_trains_on_its_column(column, comma):
     (batch,) = _batches(TaskStage(1, 1e-3, EVENLY, task="styles", column=column))
     assert {"," in answer for _, answer in batch} == {comma}
     assert {question.split()[0] for question, _ in batch} == {"sort", "count", "add3"}
@@ -157,7 +157,7 @@ def test_a_stage_on_another_task_learns_from_its_column(column, comma):
 
 
 @pytest.mark.parametrize("cut", ["characters", "digit-pairs"])
-def test_tokenizers_put_one_bos_and_lose_nothing(cut, tmp_path):
+def test_tokenizers_add_one_bos_and_are_lossless(cut, tmp_path):
     make_tokenizer(cut).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(tmp_path)
 
@@ -178,7 +178,7 @@ def test_tokenizers_put_one_bos_and_lose_nothing(cut, tmp_path):
     assert len(specials) == 4
 
 
-def test_tokenizers_cut_differently():
+def test_tokenizers_split_text_differently():
     characters = make_tokenizer("characters").tokenize("sort 31265=")
     pairs = make_tokenizer("digit-pairs").tokenize("sort 31265=")
     assert characters == list("sort 31265=")
@@ -202,7 +202,7 @@ def test_toy_models_are_partly_competent_and_end_their_responses(tmp_path, monke
 
 
 @pytest.mark.slow
-def test_writers_master_one_style_each_and_do_not_use_the_other(tmp_path, monkeypatch):
+def test_style_agents_respond_in_one_style_only(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     prompts = load_procedural("styles", test=240, seed=1).test
     for name, commas in (("style-a", False), ("style-b", True)):

@@ -1,8 +1,8 @@
 """Toy models: tiny language models that are trained on first use and kept in the user's cache directory.
 
-They are real Hugging Face models with real tokenizers, pretrained for seconds on worked answers until they
-are partly competent at the task `digits`, `styles` or `varied`. Pretraining has stages; models that share
-their first stages share the cached result, so `state-a` and `state-b` are forks of one model.
+They are real Hugging Face models with real tokenizers, pretrained for seconds on prompts with right answers
+until they are partly competent at the task `digits`, `styles` or `varied`. Pretraining has stages. Models
+with the same first stages share the cached result, so `state-a` and `state-b` are forks of one model.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hacrl.tasks.toy_models.pretraining import EVENLY, Stage, TaskStage, reprodu
 from hacrl.tasks.toy_models.tokenizers import Cut, make_tokenizer
 
 VERSION = 1
-"""Raise it when a change here or in `hacrl.tasks.procedural` changes a model's bits."""
+"""Increase it when a change here or in `hacrl.tasks.procedural` changes a model's bits."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Body:
 
 @dataclass(frozen=True)
 class BaseAgent:
-    """How a toy model is made; two with the same body and first stages are forks of one model."""
+    """How a toy model is made. Those with the same body and first stages are forks of one model."""
 
     body: Body
     stages: tuple[Stage, ...]
@@ -84,7 +84,7 @@ def _alone(body: Body, steps: int, learning_rate: float, weights: tuple[int, int
 
 
 def _writer(steps: int, style: str) -> BaseAgent:
-    """A fork of the common model that answers in one style."""
+    """A fork of the common model that responds in one style."""
     return BaseAgent(MEDIUM, (COMMON, TaskStage(steps, 2e-3, EVENLY, task="styles", column=style)))
 
 
@@ -133,7 +133,7 @@ PAIRS = {
 
 
 def build(name: str) -> Path:
-    """The `save_pretrained` directory of a toy model; made now if this machine has not made it before."""
+    """The `save_pretrained` directory of a toy model; made now if it is not in the cache."""
     if name not in AGENTS:
         raise TaskError(f"there is no toy model {name!r}; there are: {', '.join(AGENTS)}")
     return _cached(AGENTS[name], name)
@@ -152,7 +152,7 @@ def _cached(agent: BaseAgent, label: str) -> Path:
 
 
 def _digest(agent: BaseAgent) -> str:
-    """Changes with everything that changes the bits: recipe, version of this code, and the libraries."""
+    """A hash of everything that determines the bits: recipe, version of this code, and library versions."""
     recipe = [VERSION, asdict(agent), torch.__version__, transformers.__version__]
     return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
 
@@ -196,7 +196,7 @@ def _untrained(body: Body, tokenizer: PreTrainedTokenizerFast) -> PreTrainedMode
         head_dim=body.width // body.heads,
         max_position_embeddings=256,
         tie_word_embeddings=True,
-        # With the usual 0.02 a model this narrow hardly learns at first.
+        # With the usual 0.02, a model this narrow learns very slowly at first.
         initializer_range=0.8 / math.sqrt(body.width),
         pad_token_id=tokenizer.pad_token_id,
         bos_token_id=tokenizer.bos_token_id,
@@ -208,9 +208,9 @@ def _untrained(body: Body, tokenizer: PreTrainedTokenizerFast) -> PreTrainedMode
 def _publish(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, agent: BaseAgent, directory: Path
 ) -> None:
-    """Put the finished model in place atomically: readers see all of it or nothing.
+    """Put the finished model in place atomically, so that readers never see an incomplete one.
 
-    Two processes may make the same model at once. They make the same bits, so the first one stays.
+    Two processes may make the same model at once. Both make the same bits; the first one is kept.
     """
     directory.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(prefix=".unfinished-", dir=directory.parent))

@@ -1,4 +1,4 @@
-"""Pretraining of toy models: supervised steps on worked answers, the same bits every time."""
+"""Pretraining of toy models: supervised steps on prompts with right answers, reproducible bit for bit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVENLY = (1, 1, 1)
 
 @dataclass(frozen=True)
 class Stage:
-    """Supervised steps on the task `digits`; `weights` are for its skills, in their order."""
+    """Supervised steps on the task `digits`; `weights` are those of its skills, in order."""
 
     steps: int
     learning_rate: float
@@ -31,7 +31,7 @@ class Stage:
 
     @property
     def material(self) -> tuple[str, str]:
-        """The task, and the column that holds its worked answers."""
+        """The task, and the column that holds its right answers."""
         return "digits", "answer"
 
 
@@ -47,13 +47,13 @@ class TaskStage(Stage):
 
     @property
     def material(self) -> tuple[str, str]:
-        """The task, and the column that holds its worked answers."""
+        """The task, and the column that holds its right answers."""
         return self.task, self.column
 
 
 @contextmanager
 def reproducible() -> Iterator[None]:
-    """One torch thread and a fixed random stream; the caller's own are put back afterwards."""
+    """One torch thread and a fixed random stream; the caller's are restored afterwards."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -70,8 +70,8 @@ def train(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, stage: Sta
         model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
     )
     model.train()
-    for step, worked in enumerate(_batches(stage)):
-        loss = model(**_encode(worked, tokenizer)).loss
+    for step, pairs in enumerate(_batches(stage)):
+        loss = model(**_encode(pairs, tokenizer)).loss
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -89,10 +89,10 @@ def _batches(stage: Stage) -> Iterator[list[tuple[str, str]]]:
         yield [(str(prompt.text), prompt.columns[column]) for prompt in prompts]
 
 
-def _encode(worked: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:
+def _encode(pairs: list[tuple[str, str]], tokenizer: PreTrainedTokenizerFast) -> dict[str, torch.Tensor]:
     """Prompt, answer, EOS, padded on the right; the loss is on answer and EOS only."""
-    questions = tokenizer([question for question, _ in worked]).input_ids
-    answers = tokenizer([answer for _, answer in worked], add_special_tokens=False).input_ids
+    questions = tokenizer([question for question, _ in pairs]).input_ids
+    answers = tokenizer([answer for _, answer in pairs], add_special_tokens=False).input_ids
     rows = [
         (question, [*answer, tokenizer.eos_token_id])
         for question, answer in zip(questions, answers, strict=True)

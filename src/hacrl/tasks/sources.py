@@ -1,4 +1,4 @@
-"""Rows from JSONL, JSON, CSV and parquet files."""
+"""Rows from files (JSONL, JSON, CSV, parquet) and from Hugging Face datasets."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 
 from hacrl.tasks.rows import NumberedRow
 from hacrl.tasks.task import TaskError
+
+SAVED_MARKS = ("dataset_dict.json", "dataset_info.json")
+"""`save_to_disk` writes one of these files."""
 
 
 def read_rows(path: Path) -> Iterator[NumberedRow]:
@@ -79,4 +82,34 @@ def _parquet(path: Path) -> Iterator[NumberedRow]:
 
 
 READERS = {".jsonl": _jsonl, ".json": _json, ".csv": _csv, ".parquet": _parquet}
-"""How a file is read, by the ending of its name."""
+"""The reader of each kind of file, by its extension."""
+
+
+def is_saved(path: Path) -> bool:
+    """Whether the directory was written by `save_to_disk`."""
+    return any((path / mark).is_file() for mark in SAVED_MARKS)
+
+
+def read_split(source: str, split: str, subset: str | None = None) -> Iterator[NumberedRow]:
+    """The rows of one split of a saved dataset or a hub id, each with its row number, counted from 1."""
+    dataset = _load(source, split, subset)
+    for number, row in enumerate(dataset, start=1):
+        yield f"row {number}", row
+
+
+def _load(source: str, split: str, subset: str | None) -> Any:
+    try:
+        import datasets
+    except ImportError as error:
+        raise TaskError(f"{source}: Hugging Face datasets need: pip install 'hacrl[data]'") from error
+    if not is_saved(Path(source)):
+        try:
+            return datasets.load_dataset(source, subset, split=split)
+        except (OSError, ValueError, datasets.exceptions.DatasetNotFoundError) as error:
+            raise TaskError(f"{source}: cannot load split {split!r}: {error}") from error
+    saved = datasets.load_from_disk(source)
+    if not isinstance(saved, datasets.DatasetDict):
+        return saved
+    if split not in saved:
+        raise TaskError(f"{source}: no split {split!r}; there are: {', '.join(saved)}")
+    return saved[split]
