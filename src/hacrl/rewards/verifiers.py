@@ -21,7 +21,6 @@ class Verifier:
 
     path: str
     """`module:function` or `module:Class`; the module is imported where the verifier runs."""
-    summary: str
     gold: str = "answer"
     """The column with the reference."""
     in_process: bool = False
@@ -36,19 +35,15 @@ class Verifier:
 
 _ANSWERS = "hacrl.rewards.answers"
 VERIFIERS = {
-    "exact": Verifier(f"{_ANSWERS}:exact", "the whole response equals the reference", in_process=True),
-    "boxed": Verifier(f"{_ANSWERS}:boxed", r"the last \boxed{} equals the reference", in_process=True),
-    "numeric": Verifier(f"{_ANSWERS}:numeric", "the final number equals the reference", in_process=True),
-    "choice": Verifier(f"{_ANSWERS}:choice", "the chosen letter is the reference", in_process=True),
-    "regex": Verifier(f"{_ANSWERS}:regex", "the reference is a pattern found in the response"),
-    "math": Verifier("hacrl.rewards.mathematics:verify", "the final answer means the same as the reference"),
-    "json_schema": Verifier(f"{__name__}:JsonSchema", "the response is JSON valid under the reference"),
-    "python_tests": Verifier(
-        f"{__name__}:python_tests", "the response's code passes the reference's tests", runs_response=True
-    ),
-    "reasoning_gym": Verifier(
-        f"{__name__}:ReasoningGym", "the score of the reasoning-gym task", gold="reasoning_gym"
-    ),
+    "exact": Verifier(f"{_ANSWERS}:exact", in_process=True),
+    "boxed": Verifier(f"{_ANSWERS}:boxed", in_process=True),
+    "numeric": Verifier(f"{_ANSWERS}:numeric", in_process=True),
+    "choice": Verifier(f"{_ANSWERS}:choice", in_process=True),
+    "regex": Verifier(f"{_ANSWERS}:regex"),
+    "math": Verifier("hacrl.rewards.mathematics:verify"),
+    "json_schema": Verifier(f"{__name__}:JsonSchema"),
+    "python_tests": Verifier(f"{__name__}:python_tests", runs_response=True),
+    "reasoning_gym": Verifier(f"{__name__}:ReasoningGym", gold="reasoning_gym"),
 }
 
 
