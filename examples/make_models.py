@@ -1,6 +1,6 @@
-"""Put two small models where the recipes here expect them: a Llama and a Qwen3 with different tokenizers.
+"""Make the two small models that the recipes here use: a Llama and a Qwen3 with different tokenizers.
 
-They stand in for your own: any directory that `save_pretrained` wrote will do.
+Replace them with your own: any directory written by `save_pretrained` works.
 """
 
 import shutil

@@ -1,9 +1,9 @@
-"""HACPO in one file: several different language models teach each other, nothing hidden.
+"""HACPO in one file: several different language models learn from each other's responses.
 
     python examples/minimal_loop.py MODEL_DIRECTORY MODEL_DIRECTORY [...] --steps 20 --out runs/minimal
 
-Only the mathematics comes from hacrl. Plain and slow: one response at a time, no KL term, no checkpoints.
-A test checks that its steps equal the library's.
+Only the mathematics comes from hacrl. It is simple and slow: one response at a time, no KL term,
+no checkpoints. A test checks that its steps are the same as the library's.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, P
 from hacrl.algorithm import Capability, HacpoParams, advantages, hacpo_loss
 
 QUESTIONS, SAMPLES, LONGEST = 16, 8, 16
-"""Per step: questions, every agent's responses to each of them, and tokens of a response at most."""
+"""Per step: questions, each agent's responses to each question, and the most tokens of a response."""
 
 
 @dataclass
 class Agent:
-    """A model that is trained, with its own tokens and its own optimiser."""
+    """A model with its own tokenizer and its own optimiser."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -41,19 +41,19 @@ class Agent:
         return self.tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
 
     def text(self, tokens: Sequence[int]) -> str:
-        """What tokens say, without EOS."""
+        """The text of the tokens, without EOS."""
         return self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
 @dataclass(frozen=True)
 class Response:
-    """A verified response: what agents share."""
+    """A verified response, as agents share it."""
 
     text: str
     reward: float
     tokens: list[int]  # those of the agent that wrote it, EOS included
-    logps: list[float]  # of each token under that agent's policy when it drew them
-    ended: bool  # with an EOS; otherwise it was cut off
+    logps: list[float]  # of each token under that agent's policy when it was sampled
+    ended: bool  # with an EOS; otherwise it was truncated
 
 
 @dataclass(frozen=True)
@@ -68,19 +68,19 @@ class Row:
     omega: float
 
 
-Questions = Sequence[tuple[str, str]]  # each with its right answer
+Questions = Sequence[tuple[str, str]]  # each with its gold answer
 Responses = Sequence[Sequence[Response]]  # [b][i]: one agent's responses to every question
 
 
 def load(directory: str, learning_rate: float = 1.5e-4) -> Agent:
-    """An agent from a directory that `save_pretrained` wrote; from_pretrained leaves dropout off."""
+    """An agent from a directory written by `save_pretrained`; from_pretrained leaves dropout off."""
     model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32)
     optimiser = torch.optim.AdamW(model.parameters(), learning_rate)
     return Agent(model, AutoTokenizer.from_pretrained(directory), optimiser)
 
 
 def ask(rng: random.Random) -> tuple[str, str]:
-    """A question and its only right answer."""
+    """A question and its gold answer."""
     digits = rng.choices(range(10), k=rng.randint(3, 6))
     kind = rng.choice(["sort", "add3"])
     answer = sorted(digits) if kind == "sort" else [(digit + 3) % 10 for digit in digits]
@@ -108,7 +108,7 @@ def draw(agent: Agent, question: str, gold: str) -> list[Response]:
 def rewrite(learner: Agent, response: Response) -> tuple[list[int], list[float]]:
     """A peer's response in the learner's tokens, and the peer's log-probs to compare with: both without EOS.
 
-    A response that is only EOS becomes the learner's own EOS; one that it cannot write exactly, no tokens.
+    A response of EOS alone becomes the learner's own EOS. If it cannot encode the text exactly, no tokens.
     """
     if response.ended and len(response.tokens) == 1:
         return [learner.tokenizer.eos_token_id], response.logps
@@ -120,13 +120,13 @@ def rewrite(learner: Agent, response: Response) -> tuple[list[int], list[float]]
 def mini_batches(
     learner: Agent, own: bool, asked: Questions, responses: Responses, advantage: Tensor, omega: float
 ) -> list[list[Row]]:
-    """One source's responses as the rows of two updates; the responses to a question stay together."""
+    """One source's responses as the rows of two updates; responses to one question stay in one update."""
     groups = []
     for (question, _), group, values in zip(asked, responses, advantage.tolist(), strict=True):
         prompt, rows = learner.read(question), []
         for response, value in zip(group, values, strict=True):
             tokens, logps = (response.tokens, response.logps) if own else rewrite(learner, response)
-            if tokens:  # the source's mean is over its own tokens, the learner may split the text differently
+            if tokens:  # the source's mean is over its own tokens: the learner may tokenize differently
                 rows.append(Row(prompt, tokens, own, sum(logps) / len(logps), value, omega))
         if rows:
             groups.append(rows)
@@ -137,15 +137,15 @@ def mini_batches(
 def share(
     agents: Sequence[Agent], capability: Capability, asked: Questions, responses: Sequence[Responses]
 ) -> list[list[list[Row]]]:
-    """What each agent learns from everybody's `responses[j][b][i]`: the rows of its updates, in order."""
-    rewards = torch.tensor([[[a.reward for a in group] for group in own] for own in responses]).double()
+    """The rows of each agent's updates, in order, from all agents' `responses[j][b][i]`."""
+    rewards = torch.tensor([[[r.reward for r in group] for group in own] for own in responses]).double()
     capability.update(rewards.mean((1, 2)))
-    omega = capability.omega  # [k, j]: how good learner k is, compared with source j
+    omega = capability.omega  # [k, j]: capability of learner k over that of source j
     advantage, _ = advantages(rewards, omega)  # [k, j, b, i]
     batches: list[list[list[Row]]] = [[] for _ in agents]
     for k, learner in enumerate(agents):
         for j in [k, *range(k), *range(k + 1, len(agents))]:  # own responses first, then the peers'
-            weight = float(omega[j, k])  # stronger sources count more
+            weight = float(omega[j, k])  # stronger sources get more weight
             batches[k] += mini_batches(learner, j == k, asked, responses[j], advantage[k, j], weight)
     return batches
 
@@ -158,8 +158,8 @@ def logps_of(agent: Agent, row: Row) -> Tensor:
 
 
 def update(agent: Agent, rows: Sequence[Row], number: int, params: HacpoParams) -> float:
-    """One optimiser update on the mean loss of the rows; `number` of them came before it in this step."""
-    trained = [row for row in rows if row.advantage != 0]  # the others only count in the mean
+    """One optimiser update on the mean loss of the rows; `number` is its index in the step."""
+    trained = [row for row in rows if row.advantage != 0]  # the others count only in the denominator
     if not trained:
         return 0.0
     logps = [logps_of(agent, row) for row in trained]
@@ -182,9 +182,9 @@ def update(agent: Agent, rows: Sequence[Row], number: int, params: HacpoParams) 
 
 
 def main() -> None:
-    """Train the agents together, print everybody's accuracy, save them."""
+    """Train the agents together, print each agent's accuracy, and save them."""
     parser = argparse.ArgumentParser(description="HACPO in one file.")
-    parser.add_argument("models", nargs="+", help="directories that save_pretrained wrote")
+    parser.add_argument("models", nargs="+", help="directories written by save_pretrained")
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--out", type=Path, default=Path("runs/minimal"))
     options = parser.parse_args()
@@ -196,9 +196,9 @@ def main() -> None:
         asked = [ask(rng) for _ in range(QUESTIONS)]
         responses = [[draw(agent, question, gold) for question, gold in asked] for agent in agents]
         for agent, batches in zip(agents, share(agents, capability, asked, responses), strict=True):
-            for number, rows in enumerate(batches):  # the peers' window closes with every update
+            for number, rows in enumerate(batches):  # the peers' window narrows with every update
                 update(agent, rows, number, params)
-        accuracy = [sum(a.reward for group in own for a in group) / QUESTIONS / SAMPLES for own in responses]
+        accuracy = [sum(r.reward for group in own for r in group) / QUESTIONS / SAMPLES for own in responses]
         print(f"step {step:3d}  accuracy", "  ".join(f"{value:.3f}" for value in accuracy), flush=True)
     for number, agent in enumerate(agents, start=1):
         agent.model.save_pretrained(options.out / f"agent{number}")

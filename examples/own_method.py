@@ -1,4 +1,4 @@
-"""A method of one's own: peers' right responses are imitated, the less the learner knows them the more."""
+"""A custom method: imitate peers' right responses, with more weight on those the learner finds unlikely."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Focal(Method):
     """GSPO on own responses, then a focal loss on the verified responses of peers."""
 
     gamma: AtLeast0 = 2.0
-    """How much less a response counts that the learner already finds likely."""
+    """How strongly responses are down-weighted that the learner already finds likely."""
 
     symptoms: ClassVar[tuple[Symptom, ...]] = (
         Symptom("focal/likelihood", 0.9, "above", "it knows its peers' responses", "Lower method.gamma."),
@@ -41,13 +41,13 @@ class Focal(Method):
         return mini_batches * (2 if peers else 1)
 
     def loss_terms(self, view: View) -> list[LossTerm]:
-        """Own responses first."""
+        """Own responses first, then the peers'."""
         own, right = own_term(view, GspoObjective()), view.peers & view.verified
         focal, weights = FocalObjective(self.gamma), right.double()
         shared = LossTerm(focal, weights, right, view.equal_weights, updates=view.mini_batches, complete=True)
         return [own, shared]
 
     def metrics(self, view: View, terms: Sequence[LossTerm]) -> dict[str, float]:
-        """How likely the learner finds what it is about to imitate."""
+        """How likely the learner finds the responses that it is about to imitate."""
         found = view.likelihood(terms[1].mask).exp()
         return {"focal/likelihood": float(found.nanmean())} if terms[1].mask.any() else {}

@@ -1,4 +1,4 @@
-"""A reward function of one's own, with TRL's signature."""
+"""A custom reward function with TRL's signature."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Models, data and reward of one's own from Python, under TRL's names."""
+"""Your own models, data and reward from Python, with TRL's argument names."""
 
 import json
 from pathlib import Path

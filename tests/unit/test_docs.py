@@ -64,7 +64,8 @@ def stage(tmp_path_factory):
     shutil.copytree(ROOT / "recipes", folder / "recipes")
     (folder / "recipe.yaml").write_text(json.dumps(REQUIRED))
     rows = [{"answer": "1/2", "response": f"It is \\boxed{{{given}}}"} for given in ("0.5", "2")]
-    (folder / "answers.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    for file in ("answers.jsonl", "responses.jsonl"):
+        (folder / file).write_text("\n".join(map(json.dumps, rows)))
     hasty = (Stage(3, 3e-3, EVENLY),)
     tiny = {
         key: replace(agent, body=replace(agent.body, width=16, layers=1, heads=2), stages=hasty)
