@@ -20,6 +20,8 @@ from pydantic import (
 )
 
 from hacrl.algorithm.capability import CLAMP, FLOOR, WINDOW
+from hacrl.rewards.processes import DEADLINE_SECONDS
+from hacrl.rewards.scores import MAX_UNSCORABLE
 
 
 class Settings(BaseModel):
@@ -286,9 +288,9 @@ class RewardSettings(Settings):
     """Name of a built-in verifier; null takes the task's."""
     functions: Annotated[tuple[RewardFunctionSettings, ...], Field(strict=False)] = ()
     """Reward functions of your own instead of a verifier; their weighted rewards are added."""
-    deadline_seconds: Above0 = 10.0
+    deadline_seconds: Above0 = DEADLINE_SECONDS
     """A verifier that takes longer is killed, the response counts as unscorable."""
-    max_unscorable: Annotated[float, Field(ge=0, le=1)] = 0.5
+    max_unscorable: Share = MAX_UNSCORABLE
     """The run stops when a larger share of a step's responses cannot be scored."""
     maximum: float = 1.0
     """The largest possible reward: a baseline above it falls back to the learner's own mean."""

@@ -38,11 +38,15 @@ _FIRST_UID = 1_000_000_000
 SCRATCH_MB = 64
 
 
+DEADLINE_SECONDS = 10.0
+"""For one call of a verifier, unless a recipe says otherwise."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Limits of one worker process."""
 
-    deadline: float = 10.0
+    deadline: float = DEADLINE_SECONDS
     """Seconds for one call; then the process and everything it started is killed."""
     memory_mb: int = 4096
     """Address space of each process."""

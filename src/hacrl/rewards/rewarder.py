@@ -13,6 +13,7 @@ from typing import Any, Self
 from hacrl.rewards.pool import Pool
 from hacrl.rewards.processes import Limits
 from hacrl.rewards.scores import (
+    MAX_UNSCORABLE,
     Batch,
     Cause,
     RewardFunction,
@@ -51,7 +52,7 @@ class Rewarder:
         *,
         limits: Limits | None = None,
         workers: int = 2,
-        max_unscorable: float = 0.5,
+        max_unscorable: float = MAX_UNSCORABLE,
     ) -> None:
         if not rewards:
             raise ValueError("a rewarder needs at least one verifier or reward function")
