@@ -33,7 +33,7 @@ def plan(folder: Path, methods: Sequence[str], seeds: int = 2, **changes: Any) -
 def evaluation(outcomes: Sequence[float | None], responses: Sequence[str]) -> dict[str, Any]:
     problems = {
         "ids": [f"p{number}" for number in range(len(outcomes))],
-        "answers": list(responses),
+        "responses": list(responses),
         "greedy": list(outcomes),
         "mean_at_k": None,
         "pass_at_k": None,

@@ -37,11 +37,16 @@ class Problems:
     """The outcome of every problem in the order of the prompts; None where nothing could be scored."""
 
     ids: list[str]
-    answers: list[str]
+    responses: list[str]
     """Digests of the greedy responses: equal responses have equal digests."""
     greedy: list[float | None]
     mean_at_k: list[float | None] | None
     pass_at_k: list[float | None] | None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Problems:
+        """Back from JSON; older runs have `answers` in place of `responses`."""
+        return cls(**{"responses" if key == "answers" else key: column for key, column in values.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ class Evaluation:
             greedy_by_kind={kind: Share(**share) for kind, share in values["greedy_by_kind"].items()},
             samples=values["samples"],
             unscorable=values["unscorable"],
-            problems=Problems(**values["problems"]),
+            problems=Problems.from_dict(values["problems"]),
             **shares,
         )
 
@@ -91,11 +96,11 @@ def evaluate(
     seed: int,
 ) -> Evaluation:
     """One greedy response per prompt, and `samples` at the temperature of `sampling` (0: greedy only)."""
-    greedy, responses = _scores(agent, prompts, rewarder, sampling.as_greedy(), 1, seed)
+    greedy, texts = _scores(agent, prompts, rewarder, sampling.as_greedy(), 1, seed)
     drawn, _ = _scores(agent, prompts, rewarder, sampling, samples, seed) if samples else ([], [])
     problems = Problems(
         ids=[prompt.id for prompt in prompts],
-        answers=[_digest(response) for response in responses],
+        responses=[_digest(response) for response in texts],
         greedy=[rewards[0] if rewards else None for rewards in greedy],
         mean_at_k=[sum(r) / len(r) if r else None for r in drawn] if samples else None,
         pass_at_k=[max(r, default=None) for r in drawn] if samples else None,

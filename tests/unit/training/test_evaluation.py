@@ -13,22 +13,22 @@ PROMPTS = [Prompt(f"p{number}", "?", kind="even" if number % 2 == 0 else "odd") 
 
 
 class Scripted:
-    """Answers each prompt greedily and by samples as it is told."""
+    """Gives fixed responses, greedy and sampled."""
 
     def __init__(self, greedy, samples):
         self._greedy, self._samples = greedy, samples
 
     def sample(self, prompts, samples, sampling, seed):
-        answers = [[text] for text in self._greedy] if sampling.is_greedy else self._samples
+        responses = [[text] for text in self._greedy] if sampling.is_greedy else self._samples
         return [
             Rollout(prompt.id, number, text, (1,), (0.0,), "stop")
-            for prompt, texts in zip(prompts, answers, strict=True)
+            for prompt, texts in zip(prompts, responses, strict=True)
             for number, text in enumerate(texts)
         ]
 
 
 class Rewards:
-    """Scores the number an answer says; "?" cannot be scored."""
+    """The reward is the number in the response; "?" cannot be scored."""
 
     def score(self, prompts, completions, token_ids):
         return [Score(None, "timeout") if text == "?" else Score(float(text), None) for text in completions]
@@ -51,13 +51,19 @@ def test_problems_and_shares_agree(result):
     assert result.unscorable == 4
 
 
-def test_equal_answers_have_equal_digests(result):
-    first, second, _, last = result.problems.answers
-    assert first == last, "white space around an answer does not count"
+def test_equal_responses_have_equal_digests(result):
+    first, second, _, last = result.problems.responses
+    assert first == last, "white space around a response does not count"
     assert first != second
 
 
 def test_an_evaluation_survives_json(result):
     values = json.loads(json.dumps(result.as_dict()))
     assert values == result.as_dict()
+    assert Evaluation.from_dict(values) == result
+
+
+def test_an_evaluation_of_an_older_run_is_read(result):
+    values = result.as_dict()
+    values["problems"]["answers"] = values["problems"].pop("responses")
     assert Evaluation.from_dict(values) == result

@@ -11,7 +11,7 @@ import numpy as np
 from hacrl.analysis.compare.plan import Plan
 from hacrl.analysis.compare.statistics import Array
 from hacrl.runs.reader import RunReader
-from hacrl.training.evaluation import MEASURES, Measure
+from hacrl.training.evaluation import MEASURES, Measure, Problems
 
 When = Literal["before", "after"]
 Summary = dict[str, Any]
@@ -116,12 +116,11 @@ class Outcomes:
 
     def alike(self, method: str, task: str, when: When) -> Array:
         """[seed, problem]: the share of pairs of agents that give the same greedy response."""
-        responses = np.array(
-            [
-                [summary["agents"][agent][when][task]["problems"]["answers"] for agent in self.agents]
-                for summary in self.summaries[method]
-            ]
-        )
+        found = [
+            [summary["agents"][agent][when][task]["problems"] for agent in self.agents]
+            for summary in self.summaries[method]
+        ]
+        responses = np.array([[Problems.from_dict(each).responses for each in run] for run in found])
         pairs = combinations(range(len(self.agents)), 2)
         same = np.array([responses[:, one] == responses[:, other] for one, other in pairs], dtype=float)
         return np.asarray(same.mean(axis=0))
