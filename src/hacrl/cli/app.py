@@ -11,13 +11,12 @@ from hacrl.cli.compare import compare
 from hacrl.cli.demo import demo
 from hacrl.cli.doctor import doctor
 from hacrl.cli.evaluate import evaluate
-from hacrl.cli.report import report
+from hacrl.cli.report import report, watch
 from hacrl.cli.results import results
 from hacrl.cli.simulate import simulate
 from hacrl.cli.train import train
 from hacrl.cli.trajectories import trajectories
 from hacrl.cli.verify import verify
-from hacrl.cli.watch import watch
 
 app = typer.Typer(
     name="hacrl",
@@ -39,6 +38,17 @@ app.command()(report)
 app.command()(watch)
 app.command()(trajectories)
 app.command()(verify)
+
+
+@app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench() -> None:
+    """Moved out of the package."""
+    typer.echo(
+        "error: hacrl bench is now `python -m benchmarks.trl`, run from a clone of the repository; "
+        "`python -m benchmarks` lists the other benchmarks",
+        err=True,
+    )
+    raise typer.Exit(2)
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""`hacrl report`: a run as one web page."""
+"""`hacrl report` and `hacrl watch`: a run as a web page, written to a file or served while it trains."""
 
 from __future__ import annotations
 
@@ -26,3 +26,28 @@ def report(
         from hacrl.analysis.report import write_report
 
         typer.echo(write_report(run, out, baseline))
+
+
+def watch(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Directories of runs.", show_default=False)
+    ],
+    baseline: Annotated[
+        Path | None, typer.Option(help="A run of the same agents alone to show beside them.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+) -> None:
+    """Show runs live in the browser, several side by side. Only this machine can open the page."""
+    from hacrl.cli.common import user_errors
+
+    with user_errors():
+        from hacrl.analysis.report.server import LiveRuns, make_server
+
+        server = make_server(LiveRuns(runs, baseline), port)
+    typer.echo(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)")
+    try:
+        server.serve_forever()
+    except KeyboardInterrupt:
+        typer.echo("")
+    finally:
+        server.server_close()

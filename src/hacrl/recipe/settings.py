@@ -122,6 +122,14 @@ def _engine(value: object) -> object:
     return None if value == "builtin" else named(value)
 
 
+def _not_renamed(model: str) -> str:
+    """Refuse the old name of toy models."""
+    kind, _, name = model.partition(":")
+    if kind == "nursery":
+        raise ValueError(f"it is called 'toy:{name}' now")
+    return model
+
+
 EngineChoice = Annotated[VllmSettings | None, BeforeValidator(_engine)]
 
 
@@ -130,7 +138,7 @@ class AgentSettings(Settings):
 
     name: AgentName
     """The agent's own name: letters, digits, `.`, `_` and `-`, at most 64."""
-    model: Text
+    model: Annotated[Text, AfterValidator(_not_renamed)]
     """`toy:NAME`, a directory that `save_pretrained` wrote, or a hub id."""
     lora: LoraSettings | None = None
     """Train adapters instead of all weights; null trains all weights."""

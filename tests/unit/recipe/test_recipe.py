@@ -136,6 +136,24 @@ def test_a_recipe_is_read_without_transformers_and_help_without_torch():
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
+        (changed(method="sapo"), "method: expected "),
+        (changed(method="sapo"), "got 'sapo'; it is called 'swarm' now"),
+        (changed(method={"name": "sapo"}), "got 'sapo'; it is called 'swarm' now"),
+        (
+            changed(agents__0__model="nursery:state-a"),
+            "agents.0.model: it is called 'toy:state-a' now, got 'nursery:state-a'",
+        ),
+        (changed(exchange__shuffled=["large"]), "exchange.shuffled: unknown key; agents that misreport"),
+        (changed(exchange__inverted=["large"]), "see `faults` of a plan in docs/compare.md"),
+    ],
+)
+def test_old_names_are_refused_with_the_new_ones(values: dict[str, Any], expected: str):
+    assert expected in message(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
         (changed(stepz=3), "stepz: unknown key; did you mean 'steps'?"),
         (changed(learning_rate=1), "learning_rate: unknown key; did you mean 'optimiser.learning_rate'?"),
         (changed(optimiser={"lr": 1}), "optimiser.lr: unknown key; the keys here are learning_rate, betas"),
