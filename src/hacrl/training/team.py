@@ -1,26 +1,30 @@
-"""What a run works with: the agents, the questions, the rewards and the method, made from a recipe."""
+"""What a run works with: agents, prompts, rewards and the method, built from a recipe."""
 
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import TypeVar
+
+from transformers import AutoTokenizer
 
 from hacrl import tasks
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
 from hacrl.algorithm import Capability, CriticParams
 from hacrl.methods import Method
-from hacrl.recipe import Recipe, SamplingSettings, TaskSettings
+from hacrl.recipe import Recipe, RecipeError, SamplingSettings, TaskSettings
+from hacrl.recipe.problems import Problem
 from hacrl.recipe.topology import Topology
 from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
 from hacrl.runtime import AgentLost, LocalRuntime, Runtime
 from hacrl.sharing import Learner, Reverify
 from hacrl.tasks import Task
-from hacrl.training.prompt_order import PromptOrder
-from hacrl.training.tokenizers import refuse_other_tokenizers
+from hacrl.tasks.toy_models import models as toy_models
+from hacrl.tasks.toy_models.tokenizers import make_tokenizer
 from hacrl.types import Prompt, Trajectory
 
 T = TypeVar("T")
@@ -31,6 +35,40 @@ Deliver = Callable[[Sequence[Trajectory], str, int], Sequence[Trajectory]]
 def deliver_all(trajectories: Sequence[Trajectory], learner: str, step: int) -> Sequence[Trajectory]:
     """Everything as it is. Experiments put a faulty delivery in its place."""
     return trajectories
+
+
+class PromptOrder:
+    """Which prompts each step draws: a function of the seed and the step, so a resumed run draws the same.
+
+    Every epoch goes through all prompts in a new random order; an incomplete last batch is left out.
+    """
+
+    def __init__(self, prompts: Sequence[Prompt], prompts_per_step: int, seed: int) -> None:
+        if prompts_per_step > len(prompts):
+            raise ValueError(
+                f"prompts_per_step is {prompts_per_step}, but the task has only {len(prompts)} training "
+                "prompts: lower prompts_per_step or give the task more prompts"
+            )
+        self._prompts = prompts
+        self._per_step = prompts_per_step
+        self._seed = seed
+        self._order = lru_cache(maxsize=1)(self._shuffled)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps until every prompt was drawn once, but for an incomplete last batch."""
+        return len(self._prompts) // self._per_step
+
+    def batch(self, step: int) -> list[Prompt]:
+        """The prompts of a step, counted from 1."""
+        epoch, place = divmod(step - 1, self.steps_per_epoch)
+        start = place * self._per_step
+        return [self._prompts[index] for index in self._order(epoch)[start : start + self._per_step]]
+
+    def _shuffled(self, epoch: int) -> list[int]:
+        order = list(range(len(self._prompts)))
+        random.Random(f"{self._seed}/{epoch}").shuffle(order)
+        return order
 
 
 @dataclass(frozen=True)
@@ -155,7 +193,7 @@ def build_team(
     method = recipe.method
     assert isinstance(method, Method)  # what `hacrl.methods` registers, and what `module:Class` has to be
     if method.one_tokenizer:
-        refuse_other_tokenizers(recipe)
+        _refuse_other_tokenizers(recipe)
     drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.agents))
     order = PromptOrder(task.train, drawn, recipe.seed)
     rewarder = make_rewarder(recipe, task, reward_funcs)
@@ -182,6 +220,33 @@ def build_team(
         runtime=runtime,
         deliver=deliver or deliver_all,
     )
+
+
+def _refuse_other_tokenizers(recipe: Recipe) -> None:
+    """Raise a `RecipeError` unless all agents have the same vocabulary; no model is loaded for it."""
+    first, *others = recipe.agents
+    expected = vocabulary(first.model)
+    problems = [
+        Problem(
+            f"agents.{position}.model",
+            f"method {recipe.method.name} needs one tokenizer for all agents, but that of {other.model!r} is "
+            f"not that of {first.model!r}: use models of one family, or sft_strongest, which shares texts",
+        )
+        for position, other in enumerate(others, start=1)
+        if vocabulary(other.model) != expected
+    ]
+    if problems:
+        raise RecipeError("recipe", problems)
+
+
+def vocabulary(model: str) -> dict[str, int]:
+    """Token -> id; a toy model need not have been made yet."""
+    kind, _, name = model.partition(":")
+    if kind == "toy" and name in toy_models.AGENTS:
+        tokenizer = make_tokenizer(toy_models.AGENTS[name].body.cut)
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+    return dict(tokenizer.get_vocab())
 
 
 def make_runtime(recipe: Recipe) -> Runtime:
