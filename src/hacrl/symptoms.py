@@ -1,7 +1,7 @@
-"""Numbers that look wrong: from which bound on, what it means, what to change.
+"""Metrics that look wrong: the bound, what crossing it means, and what to change.
 
-Training (`hacrl.training.alerts`), reports and audits judge by these. A method adds symptoms of its own, or
-gives a common one the advice that its settings allow.
+Training (`hacrl.training.alerts`), reports and audits use these. A method adds symptoms of its own, or
+replaces the advice of a common one by advice on its own settings.
 """
 
 from __future__ import annotations
@@ -11,35 +11,35 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 PATIENCE = 10
-"""Measurements in a row that a number has to look wrong before training says so."""
+"""Consecutive measurements beyond the bound before training warns."""
 AUDIT_PATIENCE = 3
-"""The same for what is only measured every few steps."""
+"""The same for metrics that are only measured every few steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
-    """A bound on one measured number."""
+    """A bound on one metric."""
 
     measure: str
     """What follows the agent or pair in a metric's name, such as `completions/clipped_ratio`."""
     bound: float
     side: Literal["above", "below"]
-    """Where it is wrong to be."""
+    """The side of the bound that looks wrong."""
     found: str
-    """The number in words, with `{value}` in it."""
+    """What was measured, with a placeholder `{value}`."""
     change: str
     """What it means and what to do about it, with the recipe's keys by name."""
     patience: int = PATIENCE
     either_sign: bool = False
-    """Whether its size is what counts."""
+    """Whether the absolute value is compared."""
 
     def crossed(self, value: float) -> bool:
-        """Whether the number looks wrong; one that could not be measured (NaN) does not."""
+        """Whether the value is beyond the bound; NaN, which was not measured, is not."""
         size = self._size(value)
         return size > self.bound if self.side == "above" else size < self.bound
 
     def title(self, who: str, value: float) -> str:
-        """Who has it, and the number."""
+        """The agent or pair, and what was measured."""
         return f"{who}: {self.found.format(value=self._size(value))}"
 
     def message(self, who: str, value: float) -> str:
@@ -64,7 +64,7 @@ COMMON = (
         1e-9,
         "below",
         "none of its responses could be scored",
-        "So it learns nothing: look at its responses (hacrl trajectories) and at the verifier.",
+        "It learns nothing: look at its responses (hacrl trajectories) and at the verifier.",
     ),
     Symptom(
         "nonzero_advantage",
@@ -79,8 +79,8 @@ COMMON = (
         0.8,
         "above",
         "{value:.0%} of its prompts had equal rewards",
-        "When all responses of a group get the same reward, every advantage is 0 and the prompt teaches "
-        "nothing. The task is too easy or too hard at this point, or samples_per_prompt is too small.",
+        "When all responses of a group get the same reward, every advantage is 0 and the prompt has no "
+        "gradient. The task is too easy or too hard at this point, or samples_per_prompt is too small.",
     ),
     Symptom(
         "completions/clipped_ratio",
@@ -102,8 +102,7 @@ COMMON = (
         0.9,
         "above",
         "{value:.0%} of the source's responses have no gradient",
-        "Most of what is shared is not learned from: change the task's difficulty, or raise "
-        "samples_per_prompt.",
+        "Most shared responses have no effect: change the task's difficulty, or raise samples_per_prompt.",
     ),
     Symptom(
         "ess_ratio",
@@ -116,9 +115,9 @@ COMMON = (
         "weight/largest",
         10.0,
         "above",
-        "one response counts {value:.1f} times in an update",
-        "A lone right response among very many weighs a lot: lower samples_per_prompt, or raise "
-        "prompts_per_step.",
+        "one response has a gradient coefficient of {value:.1f}",
+        "The only right response in a large group has a large coefficient: lower samples_per_prompt, or "
+        "raise prompts_per_step.",
     ),
     Symptom(
         "noise",
@@ -140,25 +139,25 @@ COMMON = (
         -0.1,
         "below",
         "the gradient of the source's wrong responses points against the learner's own (cosine {value:.2f})",
-        "They are pushed down where the learner is heading itself. Leave the pair out of exchange.topology.",
+        "Pushing them down works against the learner's own updates. Leave the pair out of exchange.topology.",
         patience=AUDIT_PATIENCE,
     ),
 )
 
 
 def advised(symptoms: Iterable[Symptom], changes: Mapping[str, str]) -> list[Symptom]:
-    """The symptoms that `changes` names by their measures, with that advice in place of theirs."""
+    """The symptoms whose measures are in `changes`, with the advice given there."""
     known = {symptom.measure: symptom for symptom in symptoms}
     return [replace(known[measure], change=change) for measure, change in changes.items()]
 
 
 def with_own(own: Iterable[Symptom]) -> dict[str, Symptom]:
-    """By measure: the common symptoms, with a method's own added or in their place."""
+    """By measure: the common symptoms, with a method's own added or replacing them."""
     return {symptom.measure: symptom for symptom in (*COMMON, *own)}
 
 
 def warnings(symptoms: Mapping[str, Symptom], who: str, values: Mapping[str, float]) -> list[str]:
-    """A message for every number that looks wrong; numbers that nothing is known of are passed over."""
+    """A message for every value that looks wrong; metrics without a symptom are skipped."""
     return [
         symptoms[measure].message(who, value)
         for measure, value in values.items()

@@ -15,13 +15,13 @@ FinishReason = Literal["stop", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """A question with a checkable answer."""
+    """A prompt whose responses can be verified."""
 
     id: str
     text: str | tuple[Message, ...]
     """Plain text, or chat messages."""
     kind: str = ""
-    """The kind of question, for statistics by kind ("sort", "algebra", ...)."""
+    """The kind of prompt, for statistics by kind ("sort", "algebra", ...)."""
     columns: Mapping[str, Any] = field(default_factory=dict)
     """Every other column of the data set, passed on to the reward functions; `answer` by convention."""
 
@@ -33,18 +33,18 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class EngineCheck:
-    """A response drawn by a generation engine, as the engine and as the trained model itself see it."""
+    """The log-probs of a response under the engine that drew it and under the trained model."""
 
     engine_logp: float
-    """Mean log-prob of its tokens that the engine reports."""
+    """Mean log-prob per token under the engine."""
     trainer_logp: float
-    """The same from the model that is trained."""
+    """Mean log-prob per token under the trained model."""
     difference: float
     """Largest difference between the two at one token."""
     rescored: bool
     """Whether the difference was too large, so that the trained model's log-probs are used."""
     weight: float = 1.0
-    """What the response counts in the drawing agent's own updates: 1, or the correction of the difference."""
+    """Weight of the response in the agent's own updates: 1, or the correction of the difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """A verified response on its way from the agent that found it to every agent that learns from it."""
+    """A verified response, as agents exchange it."""
 
     step: int
     prompt_id: str
@@ -80,7 +80,7 @@ class Trajectory:
     """None: the verifier could not score it. Such a sample is masked, never counted as 0."""
     finish_reason: FinishReason
     token_ids: tuple[int, ...]
-    """The source's own tokens: only the source itself learns from these; peers re-encode `text`."""
+    """The source's own tokens: only the source itself trains on these; peers re-encode `text`."""
     token_logps: tuple[float, ...]
 
     @property
@@ -107,13 +107,13 @@ class Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What a critic says of a response, token by token, before the step's first update."""
+    """A critic's estimates for every token of a response, made before the step's first update."""
 
     advantages: tuple[float, ...]
     values: tuple[float, ...]
-    """The reward it expected before each token."""
+    """The expected reward before each token."""
     returns: tuple[float, ...]
-    """What the values should have been."""
+    """The targets of the values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ class TrainingRow:
     """Mean log-prob under the source's old policy, in the unit the length normalisation asks for."""
     source_logps: tuple[float, ...]
     """Per-token log-probs under the source's old policy; empty for a peer's response whose text the two
-    tokenizers cut differently."""
+    tokenizers split differently."""
     advantage: float
     omega: float
     """omega[source, learner], the capability discrepancy coefficient; 1 for own responses."""
@@ -140,7 +140,7 @@ class TrainingRow:
     judgement: Judgement | None = None
     """None: the learner has no critic, and all tokens share one advantage."""
     weight: float = 1.0
-    """What the row's loss is multiplied by (`EngineCheck.weight`)."""
+    """Factor of the row's loss (`EngineCheck.weight`)."""
 
 
 MiniBatch = tuple[TrainingRow, ...]
@@ -148,7 +148,7 @@ MiniBatch = tuple[TrainingRow, ...]
 
 
 class Encoder(Protocol):
-    """How one agent writes prompts and responses in its own tokens."""
+    """How one agent encodes prompts and responses in its own tokens."""
 
     @property
     def eos_id(self) -> int:

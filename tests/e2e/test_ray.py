@@ -84,7 +84,7 @@ def test_ray_equals_one_process_bit_by_bit(settings, local, tmp_path):
     lines = [json.loads(line) for line in (tmp_path / "ray" / "metrics.jsonl").read_text().splitlines()]
     moved = {key: value for key, value in lines[1].items() if key.startswith("runtime/")}
     assert sorted(moved) == [
-        f"runtime/{name}/bytes_per_{kind}_token" for name in ("ada", "eve") for kind in ("drawn", "taught")
+        f"runtime/{name}/bytes_per_{kind}_token" for name in ("ada", "eve") for kind in ("drawn", "trained")
     ]
     assert all(5 < value < 200 for value in moved.values()), moved
 

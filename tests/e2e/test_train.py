@@ -133,7 +133,7 @@ def test_methods_draw_and_update_as_often_as_they_say(agents, tmp_path):
         summary = run(recipe(pair(agents), method=method, steps=1), tmp_path / method)
         for agent in summary["agents"].values():
             assert (agent["rollouts"], agent["updates"]) == (rollouts, updates)
-    # The first step's answers do not depend on the method, only what is made of them.
+    # The first step's responses do not depend on the method, only what is made of them.
     first = {method: outcome(tmp_path / method)["trajectories"] for method in ("gspo", "naive", "hacpo")}
     assert first["gspo"] == first["naive"] == first["hacpo"]
     weights = [outcome(tmp_path / method)["weights"]["ada"] for method in ("gspo", "naive", "hacpo")]
@@ -150,13 +150,13 @@ def test_saved_agents_need_no_hacrl(agents, tmp_path):
         "from transformers import AutoModelForCausalLM, AutoTokenizer\n"
         f"model = AutoModelForCausalLM.from_pretrained({str(saved)!r})\n"
         f"tokenizer = AutoTokenizer.from_pretrained({str(saved)!r})\n"
-        "answers = []\n"
+        "responses = []\n"
         f"for text in {[prompt.text for prompt in prompts]!r}:\n"
         "    inputs = tokenizer(text, return_tensors='pt', return_token_type_ids=False)\n"
         "    ids = model.generate(**inputs, max_new_tokens=6, do_sample=False)[0]\n"
-        "    answers.append(tokenizer.decode(ids[inputs['input_ids'].shape[1]:], skip_special_tokens=True))\n"
+        "    responses.append(tokenizer.decode(ids[inputs['input_ids'].shape[1]:], skip_special_tokens=True))\n"
         "assert not any(name.startswith('hacrl') for name in sys.modules)\n"
-        "print(json.dumps(answers))\n"
+        "print(json.dumps(responses))\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout.splitlines()[-1]) == [rollout.text for rollout in rollouts]
@@ -248,7 +248,7 @@ def test_runs_that_do_not_learn_say_so_once(agents, tmp_path):
         assert all("10 times in a row" in warning for warning in said)
 
 
-def test_unscorable_answers_are_masked_and_counted(agents, tmp_path):
+def test_unscorable_responses_are_masked_and_counted(agents, tmp_path):
     def sometimes(prompts, completions, **columns):
         return [None if number % 4 == 0 else float(number % 4 == 1) for number in range(len(completions))]
 

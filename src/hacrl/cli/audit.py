@@ -1,4 +1,4 @@
-"""`hacrl audit`: what the theory promises, measured."""
+"""`hacrl audit`: measure what the theory predicts of a run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def audit(
     run: Annotated[
         Path | None, typer.Argument(help="The directory of a finished or stopped run.", show_default=False)
     ] = None,
-    prompts: Annotated[int, typer.Option(help="Training prompts to ask.")] = 64,
+    prompts: Annotated[int, typer.Option(help="Training prompts to sample from.")] = 64,
     samples: Annotated[
         int,
-        typer.Option(help="Answers per prompt that stand for the truth; as many again are drawn in groups."),
+        typer.Option(help="Responses per prompt for the reference; as many again are drawn in groups."),
     ] = 64,
-    seed: Annotated[int, typer.Option(help="Of the prompts and answers.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the prompts and responses.")] = 0,
     checkpoint: Annotated[
         int | None, typer.Option(help="Only the checkpoint of this step.", show_default="all that are kept")
     ] = None,
@@ -32,7 +32,7 @@ def audit(
         bool, typer.Option("--toy", help="Only the toy vocabulary, under several settings; needs no run.")
     ] = False,
 ) -> None:
-    """Measure a run's baselines, the worth of peers' answers, and where their gradient points.
+    """Measure a run's baselines, the effect of peers' responses, and the direction of their gradient.
 
     Writes audit.json into the run's directory. Warnings do not change the exit code.
     """

@@ -1,4 +1,4 @@
-"""What commands share: how errors are reported, options, tables.
+"""Shared by the commands: error messages, options, tables.
 
 Heavy modules are imported inside the functions: `hacrl --help` loads this one.
 """
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from hacrl.training.evaluation import Evaluation
 
-Jobs = Annotated[int | None, typer.Option(min=1, show_default="one per core", help="Runs at the same time.")]
+Jobs = Annotated[int | None, typer.Option(min=1, show_default="one per core", help="Runs in parallel.")]
 RunsWhere = Annotated[
-    str, typer.Option(help="Where the runs are: on this machine's cores (local), or on ray.")
+    str, typer.Option(help="Where the runs are executed: on this machine's cores (local), or on ray.")
 ]
 ClusterAddress = Annotated[
     str | None, typer.Option(show_default="one on this machine", help="host:port of a running Ray cluster.")
@@ -29,7 +29,7 @@ ClusterAddress = Annotated[
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """What a user can fix ends the command with one message and exit code 2, without a traceback.
+    """End the command with one message and exit code 2, without a traceback, on errors a user can fix.
 
     These are hacrl's own errors and those about values, files and missing packages.
     """
@@ -45,7 +45,7 @@ def user_errors() -> Iterator[None]:
 
 @contextmanager
 def comparison_errors() -> Iterator[None]:
-    """As `user_errors`; runs that were stopped end the command with 128 + signal, failed ones with 1."""
+    """As `user_errors`; the exit code is 128 + signal if runs were stopped, and 1 if some failed."""
     with user_errors():
         from hacrl.analysis.compare.runner import Interrupted, RunsFailed
 
@@ -60,7 +60,7 @@ def comparison_errors() -> Iterator[None]:
 
 
 def summary_table(summary: Mapping[str, Any]) -> Table:
-    """Every agent of a run before and after, with 95% intervals, and what it cost."""
+    """Every agent of a run before and after training, with 95% intervals and rollouts."""
     from hacrl.analysis.tables import make_table
     from hacrl.training.evaluation import MEASURES, measure_name
 

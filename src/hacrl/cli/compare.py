@@ -34,7 +34,7 @@ def compare(
     runtime: RunsWhere = "local",
     address: ClusterAddress = None,
 ) -> None:
-    """Train the same agents under several methods, and tell which differences are more than chance.
+    """Train the same agents under several methods, and show which differences are more than chance.
 
     Repeat the command to continue a comparison that was stopped: finished runs are not repeated. The
     directory holds runs/, logs/, comparison.json, results.json and results.md.

@@ -44,7 +44,7 @@ def demo(
         for name, chosen in {**recipes, TOGETHER: together}.items():
             console.print(f"[bold]{name}[/bold]: the same agents with {chosen.method.name}")
             summaries[name] = train(chosen, out / name)
-        report = write_report(out / TOGETHER)  # the run alone is found beside it
+        report = write_report(out / TOGETHER)  # it finds the run of the agents alone next to this one
     console.print(comparison(summaries))
     console.print(f"One seed, {summaries[TOGETHER]['steps']} steps. Run directories: {out}", highlight=False)
     console.print(f"Report: {report}", highlight=False, soft_wrap=True)

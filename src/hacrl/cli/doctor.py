@@ -64,7 +64,7 @@ def _report(found: Diagnosis, console: Console) -> None:
     for warning in warnings:
         console.print(f"[yellow]warning[/yellow] {warning.key}: ", end="", soft_wrap=True)
         console.print(warning.message, soft_wrap=True, markup=False)
-    verdict = "can run where the rest is" if found.notes else "can run"
+    verdict = "can run where the things noted above are available" if found.notes else "can run"
     console.print(f"[green]This recipe {verdict}.[/green]" + (" See the warnings." if warnings else ""))
 
 

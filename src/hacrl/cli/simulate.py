@@ -26,7 +26,8 @@ def simulate(
         str, typer.Option(help="h100, a100 (assumed figures), or here: one core of this machine, measured.")
     ] = "h100",
     run: Annotated[
-        Path | None, typer.Option("--from", help="A run on that hardware, whose measured phases are met.")
+        Path | None,
+        typer.Option("--from", help="A run on that hardware: predictions are scaled to its measured times."),
     ] = None,
     prompt_tokens: Annotated[float, typer.Option(min=1, help="Mean length of a prompt.")] = 200,
     response_tokens: Annotated[

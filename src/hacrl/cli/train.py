@@ -15,16 +15,16 @@ def train(
         typer.Argument(metavar="KEY=VALUE", help="Change a key of the recipe: steps=20 method.name=gspo"),
     ] = None,
     out: Annotated[Path, typer.Option(help="Directory of the run.")] = Path("runs/latest"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the run in --out.")] = False,
     runtime: Annotated[
-        str, typer.Option(help="Where the agents live, local or ray: short for runtime.name=...")
+        str, typer.Option(help="Where the agents run, local or ray: short for runtime.name=...")
     ] = "",
 ) -> None:
     """Train several agents together.
 
     The run directory holds config.json, metrics.jsonl, trajectories, checkpoints and summary.json; at the end
-    also report.html, and every agent in a directory of its own that plain transformers loads. Ctrl-C ends the
-    step and saves.
+    also report.html, and every agent in a directory of its own that plain transformers loads. Ctrl-C finishes
+    the step and saves.
     """
     from hacrl.cli.common import user_errors
     from hacrl.recipe import load_recipe
@@ -42,7 +42,7 @@ def train(
         except Stopped as stopped:
             words = " ".join([str(recipe), *changes])
             typer.echo(
-                f"Stopped after step {stopped.step}. Go on with: hacrl train {words} --out {out} --resume",
+                f"Stopped after step {stopped.step}. Continue with: hacrl train {words} --out {out} --resume",
                 err=True,
             )
             raise typer.Exit(128 + stopped.signal) from None

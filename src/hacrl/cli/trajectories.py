@@ -24,7 +24,10 @@ def trajectories(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option(min=1, show_default="20 in the table, all as JSON", help="At most so many.")
+        int | None,
+        typer.Option(
+            min=1, show_default="20 in the table, all as JSON", help="Trajectories to show, at most."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
@@ -91,5 +94,5 @@ def _empty_table() -> Table:
 
 
 def _printable(text: str) -> str:
-    """Line breaks and control characters spelt out: a response must not steer the terminal."""
+    """Line breaks and control characters escaped: a response must not send codes to the terminal."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

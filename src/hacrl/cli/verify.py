@@ -1,4 +1,4 @@
-"""`hacrl verify`: score a file of answers offline."""
+"""`hacrl verify`: score a file of responses offline."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import typer
 
 def verify(
     file: Annotated[
-        Path, typer.Argument(help="JSONL file, one answer per row.", exists=True, dir_okay=False)
+        Path, typer.Argument(help="JSONL file, one response per row.", exists=True, dir_okay=False)
     ],
     verifier: Annotated[str, typer.Option(help="Name of the verifier, for example math.")],
     gold: Annotated[
         str | None,
-        typer.Option(show_default="the verifier's, mostly answer", help="Column with the reference answer."),
+        typer.Option(show_default="the verifier's, mostly answer", help="Column with the gold answer."),
     ] = None,
-    response: Annotated[str, typer.Option(help="Column with the answer to score.")] = "response",
+    response: Annotated[str, typer.Option(help="Column with the response to score.")] = "response",
     out: Annotated[Path | None, typer.Option(help="Write the rows with `reward` and `cause` here.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the summary here.")] = None,
-    deadline: Annotated[float, typer.Option(help="Seconds for one answer.", min=0.01)] = 10.0,
+    deadline: Annotated[float, typer.Option(help="Seconds for one response.", min=0.01)] = 10.0,
     workers: Annotated[int, typer.Option(help="Worker processes.", min=1)] = 2,
 ) -> None:
-    """Score a file of answers with a verifier; print accuracy and, by cause, what could not be scored."""
+    """Score a file of responses with a verifier; print accuracy and, by cause, what could not be scored."""
     from rich.console import Console
 
     from hacrl.cli.common import user_errors

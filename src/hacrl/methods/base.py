@@ -37,7 +37,7 @@ class View:
     likelihood: Callable[[Tensor], Tensor] = _unknown
     """Of the responses in a mask [j, b, i], the learner's mean log-prob per token before the step; NaN
     elsewhere and where it cannot encode them. Peers' responses cost the learner a forward pass."""
-    taught: frozenset[str] = frozenset()
+    trained_on: frozenset[str] = frozenset()
     """Agents whose responses the learner has trained on already, when it did not wait for all of them: these
     are compared with the others, but not trained on again."""
     awaited: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ class View:
     @property
     def new(self) -> Tensor:
         """[j, 1, 1] bool: the agents whose responses are trained on now; everybody's if nobody is late."""
-        return torch.tensor([agent not in self.taught for agent in self.table.agents])[:, None, None]
+        return torch.tensor([agent not in self.trained_on for agent in self.table.agents])[:, None, None]
 
     @property
     def equal_weights(self) -> Tensor:
@@ -88,9 +88,9 @@ class View:
         present = {
             agent for agent, groups in zip(self.table.agents, self.table.samples, strict=True) if any(groups)
         }
-        received = present | self.taught
+        received = present | self.trained_on
         everybody = max(1, len(received | self.awaited))
-        return updates * len(received) // everybody - updates * len(self.taught) // everybody
+        return updates * len(received) // everybody - updates * len(self.trained_on) // everybody
 
 
 class Method(MethodSettings):

@@ -1,4 +1,4 @@
-"""Every key a recipe can have, read off the model: for suggestions and for `docs/recipe.md`."""
+"""Every key a recipe can have, for suggestions in errors and for `docs/recipe.md`."""
 
 from __future__ import annotations
 

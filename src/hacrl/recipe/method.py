@@ -1,4 +1,4 @@
-"""What a recipe needs to know of its method, and how it finds the method by name.
+"""The method as the recipe sees it, and how the recipe finds it by name.
 
 A method is a class in `hacrl.methods` or in the user's own code that derives from `hacrl.methods.Method`, and
 so from `MethodSettings`: its fields are the keys under `method:`. The recipe holds the method itself.
@@ -26,36 +26,36 @@ RENAMED = {"sapo": "swarm"}
 
 
 class MethodSettings(Settings):
-    """What can be said of a method before any model is loaded."""
+    """The settings and properties of a method that are known before any model is loaded."""
 
     name: str
     """A method's name, or `module:Class` of your own."""
 
     shares: ClassVar[bool] = True
-    """Whether agents learn from their peers' responses."""
+    """Whether agents learn from their peers."""
     one_tokenizer: ClassVar[bool] = False
     """Whether agents read each other's tokens, so that all need the same tokenizer."""
     reverifies: ClassVar[bool] = False
-    """Whether a learner scores its peers' responses again, unless the recipe says otherwise."""
+    """Whether learners verify peers' responses again by default (`exchange.reverify`)."""
     needs_all_peers: ClassVar[str | None] = None
     """Why peers' responses cannot come in a later step; None: they can (`exchange.asynchronous`)."""
 
     @property
     def label(self) -> str:
-        """The method as people call it: its name, and what sets it apart from the method of that name."""
+        """The name to show: the method's name and, for a variant, its suffixes."""
         return self.name
 
     @property
     def critic(self) -> CriticParams | None:
-        """The settings of the critic every agent needs; None: none is needed."""
+        """The settings of every agent's critic; None: the method has none."""
         return None
 
     def rollout_factor(self, agents: int) -> int:
-        """How many times the recipe's samples per prompt each of so many agents draws."""
+        """The factor on the recipe's samples per prompt, with this many agents."""
         return 1
 
     def updates(self, mini_batches: int, agents: int, peers: int) -> int:
-        """Most optimiser updates in one step of an agent that receives responses of so many `peers`."""
+        """Optimiser updates per step, at most, of an agent that receives the responses of `peers` others."""
         return mini_batches * (1 + peers)
 
     def problems(self, recipe: Recipe) -> Iterator[Problem]:
@@ -68,16 +68,16 @@ class MethodSettings(Settings):
             )
 
     def advice(self, recipe: Recipe) -> Iterator[Problem]:
-        """What looks wrong in a recipe that could run."""
+        """Warnings about a recipe that can run."""
         yield from ()
 
     def columns(self, recipe: Recipe, agent: str) -> Mapping[str, str]:
-        """What `hacrl doctor` shows of an agent's step besides what all methods have: heading -> text."""
+        """Columns that `hacrl doctor` adds to its table of an agent's step: heading -> text."""
         return {}
 
     @classmethod
     def variant(cls, suffixes: Sequence[str], settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The settings that a name with suffixes (`NAME-SUFFIX`) stands for."""
+        """The settings that a name with suffixes (`NAME-SUFFIX`) is short for."""
         raise ValueError(f"{suffixes[0]!r} is not a variant of it")
 
 
@@ -86,7 +86,7 @@ _registered: dict[str, type[MethodSettings]] = {}
 
 
 def register(method: type[T]) -> type[T]:
-    """Let recipes name the method: the names are those its field `name` allows."""
+    """Make the method available to recipes, under the names that its field `name` allows."""
     for name in get_args(method.model_fields["name"].annotation):
         if name in _registered:
             raise ValueError(f"two methods are called {name!r}: {_registered[name]} and {method}")
@@ -123,7 +123,7 @@ def read_method(value: object) -> MethodSettings:
 
 
 def _chosen(name: str, value: Mapping[str, Any]) -> tuple[type[MethodSettings], Mapping[str, Any]]:
-    """The class of a method and the settings it is to be made with."""
+    """The class of a method and its settings."""
     if ":" in name:
         return _imported(name), value
     methods = registered_methods()

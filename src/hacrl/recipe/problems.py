@@ -1,4 +1,4 @@
-"""What is wrong with a recipe, said so that it can be fixed: the key, the value, what was expected."""
+"""Mistakes in a recipe, reported with the key, the value and what was expected."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ NULL, BOOL, INT, FLOAT, MERGE = (
 
 
 class _Loader(yaml.SafeLoader):
-    """SafeLoader with YAML 1.2's idea of a number: `1e-6` is one, `010` is ten, `on` and `12:30` are text."""
+    """SafeLoader with the numbers of YAML 1.2: `1e-6` is one, `010` is ten, `on` and `12:30` are text."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuse what SafeLoader takes in silence: a key given twice, a key that is not text."""
+        """Refuse what SafeLoader silently accepts: a key given twice, a key that is not text."""
         seen = set()
         for key_node, _ in node.value:
             if key_node.tag == MERGE:
@@ -56,7 +56,7 @@ def parse_yaml(text: str) -> Any:
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        # Depth first: a value that contains itself is an error here, not an endless walk later.
+        # Depth first: a value that contains itself is an error here, not endless recursion later.
         return None if node is None else loader.construct_object(node, deep=True)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

@@ -1,4 +1,4 @@
-"""A recipe: everything that decides what a training run does."""
+"""A recipe: all settings of a training run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Recipe(Settings):
     agents: Annotated[tuple[AgentSettings, ...], Field(strict=False), AfterValidator(not_empty)]
     """The agents, one or more."""
     task: TaskChoice
-    """What is trained on: a name, or a mapping of `name` and the task's own settings."""
+    """The task to train on: a name, or a mapping of `name` and the task's own settings."""
     method: Annotated[SerializeAsAny[MethodSettings], BeforeValidator(read_method)] = Field(
         default=DEFAULT, validate_default=True
     )
@@ -70,9 +70,9 @@ class Recipe(Settings):
     logging: LoggingSettings = LoggingSettings()
     """Where metrics go."""
     audit: AuditSettings = AuditSettings()
-    """Measures of the theory while training."""
+    """Audit measurements while training."""
     runtime: RuntimeChoice = RuntimeSettings()
-    """Where the agents live: `local`, `ray`, or a mapping with `name` and settings."""
+    """Where the agents run: `local`, `ray`, or a mapping with `name` and settings."""
 
     @model_validator(mode="after")
     def _refuse_contradictions(self) -> Self:
@@ -90,7 +90,7 @@ class Recipe(Settings):
         return next(agent for agent in self.agents if agent.name == name)
 
     def topology(self) -> Topology:
-        """Learner -> the peers it hears; nobody when the method does not share."""
+        """Learner -> the peers whose responses it receives; none if the method does not share."""
         exchange = self.exchange if self.method.shares else ExchangeSettings(topology="nobody")
         return make_topology(exchange, [agent.name for agent in self.agents])
 
@@ -100,7 +100,7 @@ class Recipe(Settings):
         return own * self.rollout_factor
 
     def learning_rate_of(self, name: str) -> float:
-        """The agent's own learning rate, or everybody's."""
+        """The agent's own learning rate, or the one for all agents."""
         return self.agent(name).learning_rate or self.optimiser.learning_rate
 
     def updates_per_step(self, name: str) -> int:
@@ -110,17 +110,17 @@ class Recipe(Settings):
 
     @property
     def rollout_factor(self) -> int:
-        """How many times `samples_per_prompt` the method draws."""
+        """The method's factor on `samples_per_prompt`."""
         return self.method.rollout_factor(len(self.agents))
 
     @property
     def asynchronous(self) -> bool:
-        """Whether agents go on without waiting for each other; in one process they take turns anyway."""
+        """Whether agents run without waiting for each other, which they cannot in one process."""
         return self.exchange.asynchronous is not None and self.runtime.name == "ray"
 
 
 def _contradictions(recipe: Recipe) -> Iterator[Problem]:
-    """Settings that are possible each alone but not together."""
+    """Settings that are valid alone but not together."""
     exchange_problems = [*_same_names(recipe), *_exchange(recipe)]
     yield from exchange_problems
     mini_batches = recipe.updates.mini_batches * recipe.rollout_factor
@@ -131,7 +131,7 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
             "the responses to one prompt stay together",
         )
     if recipe.reward.verifier is not None and recipe.reward.functions:
-        yield Problem("reward.verifier", "reward.functions take its place: set only one of the two")
+        yield Problem("reward.verifier", "reward.functions replace it: set only one of the two")
     if not exchange_problems:
         yield from _warmup(recipe)
     yield from _runtime(recipe)
@@ -141,19 +141,19 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _asynchronous(recipe: Recipe) -> Iterator[Problem]:
-    """Agents that wait for each other in every step gain nothing by it."""
+    """A checkpoint in every step would make every step synchronous."""
     if recipe.exchange.asynchronous is None:
         return
     if recipe.checkpoint.every == 1:
         yield Problem(
             "checkpoint.every",
-            "expected more than 1 with exchange.asynchronous, got 1: agents meet at every checkpoint, and "
-            "would still wait for each other in every step",
+            "expected more than 1 with exchange.asynchronous, got 1: agents wait for each other at every "
+            "checkpoint, which would be every step",
         )
 
 
 def _runtime(recipe: Recipe) -> Iterator[Problem]:
-    """Ray hides the GPUs from a process that asked for none."""
+    """Resources that Ray cannot provide. It hides the GPUs from a process that asked for none."""
     if recipe.runtime.share_devices:
         yield from _sharing(recipe)
     if recipe.runtime.name != "ray":
@@ -176,7 +176,7 @@ def _runtime(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _sharing(recipe: Recipe) -> Iterator[Problem]:
-    """Who works in turns has the same devices as the others, and can leave them: vLLM's weights cannot."""
+    """Agents that share devices need equal GPUs and have to be offloaded, which vLLM's weights cannot."""
     if recipe.asynchronous:
         yield Problem(
             "exchange.asynchronous",
@@ -225,13 +225,13 @@ def _engines(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _same_names(recipe: Recipe) -> Iterator[Problem]:
-    """Names become directories, and some file systems do not tell upper from lower case."""
+    """Names become directories, and some file systems ignore case."""
     names = [agent.name.lower() for agent in recipe.agents]
     for position, agent in enumerate(recipe.agents):
         if names[position] in names[:position]:
             yield Problem(
                 f"agents.{position}.name",
-                f"expected a name of its own, got {agent.name!r} (upper and lower case are the same)",
+                f"expected a unique name, got {agent.name!r} again (case is ignored)",
             )
 
 

@@ -1,7 +1,7 @@
 """The sections of a recipe: typed, frozen, unknown keys refused. The defaults are the paper's.
 
 The text below a key is its description in `docs/recipe.md`. Agents, runtimes and the exchange get these
-sections as they are: no setting is defined twice. A method's settings are the fields of its class.
+sections themselves, so that no setting is defined twice. A method's settings are the fields of its class.
 """
 
 from __future__ import annotations
@@ -91,16 +91,16 @@ class LoraSettings(Settings):
 
 
 class ResourcesSettings(Settings):
-    """What one agent gets; `runtime: ray` only."""
+    """Resources of one agent; `runtime: ray` only."""
 
     cpus: Above0 = 1.0
-    """CPUs of each of its processes, also the number of threads that computes with."""
+    """CPUs of each of its processes, and the number of threads of each."""
     gpus: AtLeast0 = 0.0
-    """GPUs of each of its processes; a fraction lets agents of one process share one."""
+    """GPUs of each of its processes; with a fraction, agents with one process each share a GPU."""
     ranks: Count = 1
-    """Its processes: more than one share the work, and hold a part of the weights each (FSDP2)."""
+    """Number of its processes; several split the work and shard the weights (FSDP2)."""
     nodes: Count = 1
-    """Machines that the processes are spread over evenly."""
+    """Machines over which the processes are spread evenly."""
 
 
 class VllmSettings(Settings):
@@ -109,13 +109,13 @@ class VllmSettings(Settings):
     name: Literal["vllm"] = "vllm"
     """`vllm`."""
     cache_gigabytes: Above0 = 4.0
-    """Size of vLLM's key-value cache; it takes the model's weights a second time besides."""
+    """Size of vLLM's key-value cache; vLLM also holds a second copy of the model's weights."""
     max_logprob_difference: AtLeast0 = 1e-3
-    """Responses with a token whose log-probs differ by more get the trained model's, and are counted."""
+    """Responses that differ by more at any token get the trained model's log-probs, and are counted."""
     correction: Literal["none", "truncated"] = "none"
-    """`truncated`: such responses count min(trained model / vLLM, cap) in own updates, in probabilities."""
+    """`truncated`: own updates weight such responses by min(p_trained / p_vLLM, `correction_cap`)."""
     correction_cap: Annotated[float, Field(ge=1)] = 2.0
-    """The most one of them can count."""
+    """Upper bound of that weight."""
 
 
 def _engine(value: object) -> object:
@@ -149,9 +149,9 @@ class AgentSettings(Settings):
     samples_per_prompt: Count | None = None
     """This agent's own number of responses per prompt; null takes the top-level `samples_per_prompt`."""
     engine: EngineChoice = None
-    """What draws its responses: `builtin` (null), `vllm`, or a mapping with `name: vllm` and settings."""
+    """What generates its responses: `builtin` (null), `vllm`, or a mapping with `name: vllm` and settings."""
     resources: ResourcesSettings = ResourcesSettings()
-    """What the agent gets with `runtime: ray`."""
+    """The agent's resources with `runtime: ray`."""
 
 
 class TaskSettings(Settings):
@@ -178,11 +178,11 @@ class SamplingSettings(Settings):
     max_new_tokens: Count = 4096
     """Longest response, in tokens."""
     temperature: Above0 = 1.0
-    """1 draws from the policy itself."""
+    """1 samples from the policy itself."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Share of the probability that may be drawn; 1 cuts nothing off."""
+    """Nucleus sampling; 1 turns it off."""
     max_rows: Count = 512
-    """Most responses decoded at the same time: bounds the key-value cache, changes nothing else."""
+    """Responses decoded in parallel, at most: bounds the key-value cache, changes nothing else."""
 
     def as_greedy(self) -> SamplingSettings:
         """The same with temperature 0, which a recipe may not ask for: always the likeliest token."""
@@ -198,9 +198,9 @@ class UpdatesSettings(Settings):
     """How a step's responses become optimiser updates."""
 
     mini_batches: Count = 2
-    """Updates that each source's responses are split into."""
+    """Mini-batches that each source's responses are split into, one optimiser update each."""
     tokens_per_micro_batch: Count = 16384
-    """Most tokens computed at once: bounds memory, changes nothing else."""
+    """Tokens computed at once, at most: bounds memory, changes nothing else."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
 
@@ -209,7 +209,7 @@ class OptimiserSettings(Settings):
     """AdamW and the loss's KL term."""
 
     learning_rate: Above0 = 1e-6
-    """Of every agent that does not set its own."""
+    """Learning rate of every agent that does not set its own."""
     betas: Annotated[tuple[Below1, Below1], Field(strict=False)] = (0.9, 0.999)
     """AdamW's decay rates of the first and second moment."""
     weight_decay: AtLeast0 = 0.01
@@ -219,9 +219,9 @@ class OptimiserSettings(Settings):
     warmup_updates: Annotated[int, Field(ge=0)] = 0
     """Updates over which the learning rate rises linearly from 0."""
     max_grad_norm: Above0 = 1.0
-    """Gradients are scaled down to this norm."""
+    """Gradients are clipped to this norm."""
     kl: AtLeast0 = 0.001
-    """Weight of the KL divergence to the initial policy on own responses; 0 saves the memory of its copy."""
+    """Weight of the KL divergence to the initial policy on own responses; 0 needs no reference copy."""
 
 
 class CapabilitySettings(Settings):
@@ -230,7 +230,7 @@ class CapabilitySettings(Settings):
     window: Count = WINDOW
     """Steps the rolling mean goes over, the current one included."""
     floor: Annotated[float, Field(ge=1e-30)] = FLOOR
-    """Capabilities are at least this much before they are divided."""
+    """Lower bound of capabilities, applied before they are divided."""
     clamp: Annotated[
         tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=1)]], Field(strict=False)
     ] = CLAMP
@@ -247,16 +247,16 @@ Pair = Annotated[tuple[str, str], Field(strict=False)]
 
 
 class AsynchronousSettings(Settings):
-    """Agents do not wait for each other in every step; they meet at checkpoints and evaluations."""
+    """Agents do not wait for each other in every step; they do at checkpoints and evaluations."""
 
     max_staleness: Annotated[int, Field(ge=0)] = 2
-    """Steps that peers may be late: what comes later is dropped; 0 waits for everybody in every step."""
+    """Steps by which peers' responses may be late; later ones are dropped. 0: wait for all in every step."""
     wait_seconds: AtLeast0 | None = None
-    """Longest an agent waits in a step for peers that are further behind; null: until they are there."""
+    """Longest wait in a step for peers that are further behind; null: no limit."""
 
 
 class ExchangeSettings(Settings):
-    """Who learns from whom, and how peers' responses are counted."""
+    """Who learns from whom, and how peers' responses are used."""
 
     topology: Annotated[
         Annotated[TopologyName, Tag("<text>")]
@@ -269,15 +269,15 @@ class ExchangeSettings(Settings):
     ] = "everybody"
     """`everybody`, `nobody`, `ring`, `star`, or a list of `[source, learner]` pairs."""
     hub: str | None = None
-    """The agent in the middle of a star."""
+    """The agent at the centre of a star."""
     length_norm: LengthNorm = "own"
     """What log-probs are divided by: `own` (each side its own token count, the paper), `learner`, `bytes`."""
     peer_order: Literal["interleaved", "sequential"] = "interleaved"
     """Peers' responses mixed over the mini-batches, or one peer after the other (the paper)."""
     reverify: bool | None = None
-    """Learners score peers' responses again before they trust the reward; null: if the method wants it."""
+    """Learners verify peers' responses again before training on them; null: the method's default."""
     asynchronous: AsynchronousSettings | None = None
-    """With `runtime: ray`, go on without waiting for each other in every step; null: everybody waits."""
+    """With `runtime: ray`, agents do not wait for each other in every step; null: they do."""
 
 
 class RewardFunctionSettings(Settings):
@@ -286,18 +286,18 @@ class RewardFunctionSettings(Settings):
     path: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
     """`module:function`, importable where the run is started."""
     weight: float = 1.0
-    """What its reward is multiplied by before all are added."""
+    """Factor of its reward in the sum."""
 
 
 class RewardSettings(Settings):
     """How responses are scored."""
 
     verifier: Text | None = None
-    """Name of a built-in verifier; null takes the task's."""
+    """Name of a built-in verifier; null: the task's."""
     functions: Annotated[tuple[RewardFunctionSettings, ...], Field(strict=False)] = ()
     """Reward functions of your own instead of a verifier; their weighted rewards are added."""
     deadline_seconds: Above0 = DEADLINE_SECONDS
-    """A verifier that takes longer is killed, the response counts as unscorable."""
+    """A verifier that takes longer is killed, and the response is unscorable."""
     max_unscorable: Share = MAX_UNSCORABLE
     """The run stops when a larger share of a step's responses cannot be scored."""
     maximum: float = 1.0
@@ -312,7 +312,7 @@ class EvaluationSettings(Settings):
     before: bool = True
     """Evaluate before the first step too."""
     prompts: Count = 256
-    """Most test prompts of a task."""
+    """Test prompts per task, at most."""
     samples: Annotated[int, Field(ge=0)] = 0
     """Responses per prompt at temperature 1 for mean@k and pass@k, besides the greedy one; 0: greedy only."""
     tasks: Annotated[tuple[TaskChoice, ...], Field(strict=False), AfterValidator(all_different)] = ()
@@ -325,7 +325,7 @@ class CheckpointSettings(Settings):
     every: Count = 1
     """Steps between checkpoints."""
     keep: Count = 2
-    """How many of the latest are kept, besides the best."""
+    """Latest checkpoints to keep, besides the best."""
 
 
 class LoggingSettings(Settings):
@@ -338,33 +338,33 @@ class LoggingSettings(Settings):
     ] = ()
     """Any of `tensorboard`, `wandb`, `trackio`."""
     every: Count = 1
-    """Steps between entries there."""
+    """Steps between the entries sent there."""
     trajectories: bool = True
     """Keep all verified responses under `trajectories/`."""
 
 
 class AuditSettings(Settings):
-    """Measures of the theory that cost time; the others are always among the metrics."""
+    """Audit measurements that cost time; the cheap ones are always among the metrics."""
 
     every: Annotated[int, Field(ge=0)] = 0
-    """Steps between comparisons of peers' with own gradient, each one more backward pass; 0: none."""
+    """Steps between comparisons of peers' and own gradients, with extra backward passes; 0: none."""
 
 
 class RuntimeSettings(Settings):
-    """Where the agents live."""
+    """Where the agents run."""
 
     name: Literal["local", "ray"] = "local"
-    """`local` (all in one process) or `ray` (each in a process of its own, at the same time)."""
+    """`local` (all in one process) or `ray` (each in its own process, in parallel)."""
     share_devices: bool = False
-    """Only the agent that works is on the devices, the others wait in the CPU's memory."""
+    """Keep only the working agent on the devices, the others offloaded to CPU memory."""
     address: Annotated[str, Field(pattern=r"^[^/\s]+:\d{1,5}$")] | None = None
     """`ray`: `host:port` of a running cluster; null starts one that only this machine can reach."""
     on_failure: Literal["retry", "degrade", "stop"] = "retry"
-    """`ray`: start a lost process again (`retry`), go on without its agent (`degrade`), or end (`stop`)."""
+    """`ray`: restart a lost process (`retry`), continue without its agent (`degrade`), or end (`stop`)."""
     start_seconds: Above0 = 300.0
-    """`ray`: longest until an agent has found room, and again until its processes have loaded its model."""
+    """`ray`: time limit for placing an agent, and again for loading its model."""
     deadline_seconds: Above0 = 3600.0
-    """`ray`: longest that an agent may take for one thing, such as a step's samples; then it is lost."""
+    """`ray`: time limit for one call to an agent, such as a step's sampling; then it counts as lost."""
 
 
 RuntimeChoice = Annotated[RuntimeSettings, BeforeValidator(named)]

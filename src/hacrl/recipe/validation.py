@@ -1,4 +1,4 @@
-"""From plain values to a recipe, or to the list of everything that is wrong with them."""
+"""Validates plain values as a recipe, or lists every mistake in them."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ PATTERNS = {
     "path": "'module:function'",
     "address": "'host:port'",
 }
-"""In words what the keys with a pattern expect."""
+"""What keys with a pattern expect, in words."""
 
 MOVED = dict.fromkeys(
     ("exchange.shuffled", "exchange.inverted"),
     "agents that misreport their rewards belong to a comparison: see `faults` of a plan in docs/compare.md",
 )
-"""Keys of older versions, and where to look for what they did."""
+"""Keys of older versions, and what has replaced them."""
 
 
 def validated(values: Mapping[str, Any], where: str, from_command_line: Collection[str] = ()) -> Recipe:
@@ -74,7 +74,7 @@ def _problems(details: ErrorDetails, prefix: str, known: list[str] | None) -> Se
 
 
 def _part(part: int | str) -> str:
-    """A part of a key; odd ones are quoted and cut, so that they cannot spoil the message."""
+    """A part of a key; unusual ones are quoted and shortened."""
     return str(part) if re.fullmatch(r"[\w -]{1,60}", str(part)) else shown(part)
 
 
@@ -114,7 +114,7 @@ def _nearest_choice(details: ErrorDetails) -> str:
 
 
 def _marked(problem: Problem, from_command_line: Collection[str]) -> Problem:
-    """Say of a key set on the command line that it is not to be looked for in the file."""
+    """Mark problems of keys that were set on the command line and are not in the file."""
     for key in from_command_line:
         if problem.key == key or problem.key.startswith(f"{key}."):
             return Problem(problem.key, f"{problem.message} (set on the command line)")

@@ -1,1 +1,1 @@
-"""Files that survive kills and full disks: run directory, checkpoints."""
+"""The files of a run: its directory, checkpoints and logs, safe against kills and full disks."""

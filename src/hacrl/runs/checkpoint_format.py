@@ -24,7 +24,7 @@ _NAME = re.compile(rf"(?:{_PART}/)*{_PART}\.(?:json|safetensors)")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint on disk, with what its manifest promises."""
+    """A checkpoint on disk, as its manifest describes it."""
 
     step: int
     path: Path
@@ -45,7 +45,7 @@ class Checkpoint:
             raise StorageError(f"{path} is not JSON: {error}") from error
 
     def directory(self, name: str) -> Path:
-        """Where an agent's own files are: whoever wrote them also reads them."""
+        """The directory of an agent's own files, which the agent reads itself."""
         if not any(file.startswith(f"{name}/") for file in self.files):
             raise StorageError(f"{self.path} holds no {name!r}, only {', '.join(self.names())}")
         return self.path / name
@@ -57,7 +57,7 @@ class Checkpoint:
 
 
 def encode_contents(contents: Contents) -> dict[str, bytes]:
-    """Refuse bad names and contents. The bytes stay as they are while training goes on."""
+    """Encode the contents before training changes them; bad names and contents are refused."""
     return {_json_name(name): _encode(name, content) for name, content in contents.items()}
 
 
@@ -94,7 +94,7 @@ def _has_string_keys(value: Any) -> bool:
 def seal_checkpoint(directory: Path, step: int, score: float | None, contents: Mapping[str, bytes]) -> None:
     """Turn a directory, with files in it or not, into a checkpoint: add the contents, then the manifest.
 
-    Returns when the disk has all of it. Files that were there before must be on the disk already.
+    Returns when all of it is synced to the disk. Files that were there before must be synced already.
     """
     for name, content in contents.items():
         with explain_os_errors(directory / name, "write"):
@@ -138,7 +138,7 @@ def _check_file(path: Path, size: int, sha256: str) -> None:
 
 
 def read_manifest(directory: Path) -> Checkpoint:
-    """What the manifest promises, without looking at the other files."""
+    """The checkpoint as its manifest describes it; the other files are not checked."""
     path = directory / MANIFEST
     data = _read(path)
     try:

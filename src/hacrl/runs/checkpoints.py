@@ -1,4 +1,4 @@
-"""The checkpoints of a run: each whole or absent, saved in the background, the last good one found again."""
+"""The checkpoints of a run: written atomically, in the background; resume finds the newest intact one."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = ["Checkpoint", "CheckpointStore", "Contents"]
 
 
 class CheckpointStore:
-    """Saves, finds and prunes checkpoints. One process at a time: the run directory's lock sees to it."""
+    """Saves, finds and prunes checkpoints. The run directory's lock keeps other processes out."""
 
     def __init__(self, directory: Path, keep: int) -> None:
         if keep < 1:
             raise ValueError(f"keep: at least 1 checkpoint has to stay, got {keep}")
         self.damaged: list[str] = []
-        """What the last `latest()` had to skip, and why."""
+        """The checkpoints that the last `latest()` skipped, and why."""
         self._skipped: set[Path] = set()
         self._directory = directory
         self._keep = keep
@@ -49,10 +49,10 @@ class CheckpointStore:
     ) -> Future[Path]:
         """Write a checkpoint, then drop old ones: the last `keep` and the one with the highest score stay.
 
-        `write` is called at once: it may put files into the directory it gets, synced to the disk, and
+        `write` is called immediately: it may put files into the directory it gets, synced to the disk, and
         returns the contents to add. The rest is done in the background, after which the future holds the
-        checkpoint's directory. Waits for the previous save and raises its error. A step that was saved
-        before and is intact stays as it is.
+        checkpoint's directory. Waits for the previous save and raises its error. A step whose
+        checkpoint exists and is intact is not written again.
         """
         if step < 0:
             raise ValueError(f"step: expected 0 or more, got {step}")
@@ -168,7 +168,7 @@ def _aside(path: Path) -> Path:
 
 
 def _retire(path: Path) -> None:
-    """Remove a checkpoint; a kill half-way leaves a leftover, not what looks like a checkpoint."""
+    """Remove a checkpoint; it is renamed first, so that a kill leaves no partial checkpoint."""
     with explain_os_errors(path, "remove"):
         os.rename(path, _aside(path))
     _remove(_aside(path))

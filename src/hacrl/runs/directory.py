@@ -16,7 +16,7 @@ from hacrl.runs.files import StorageError, explain_os_errors, make_directory
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """The paths of one run. Made directly it only names them; `create` and `resume` also hold the lock."""
+    """The paths of one run. The constructor only names them; `create` and `resume` also hold the lock."""
 
     path: Path
 
@@ -42,7 +42,7 @@ class RunDirectory:
 
     @property
     def updates(self) -> Path:
-        """The update log: what every learner did with every response, one file per step."""
+        """The update log: how every learner used every response, one file per step."""
         return self.path / "updates"
 
     @property
@@ -57,7 +57,7 @@ class RunDirectory:
 
     @property
     def checkpoints(self) -> Path:
-        """What a resume starts from."""
+        """The checkpoints that a resume starts from."""
         return self.path / "checkpoints"
 
     @property
@@ -67,7 +67,7 @@ class RunDirectory:
 
     @property
     def lock(self) -> Path:
-        """Locked while a run is going on; names the process that holds it."""
+        """Locked while the run is active; names the process that holds it."""
         return self.path / "run.lock"
 
     def trajectory_file(self, step: int) -> Path:
@@ -105,7 +105,7 @@ class RunDirectory:
             holds_run = run.config.is_file()
         if not holds_run:
             raise StorageError(
-                f"{path} holds no run to resume (no {run.config.name}): check --out or leave --resume away"
+                f"{path} holds no run to resume (no {run.config.name}): check --out or drop --resume"
             )
         with _locked(run.lock):
             run._make_directories()
@@ -153,7 +153,7 @@ def _locked(path: Path) -> Iterator[None]:
             _acquire(path, descriptor)
         yield
     finally:
-        if descriptor in _held:  # not in a forked child, which has let go of it already
+        if descriptor in _held:  # not in a forked child, which has closed it already
             _held.remove(descriptor)
             os.close(descriptor)
 

@@ -1,4 +1,4 @@
-"""Files that survive a kill or a power cut: written whole or not at all; errors name the file."""
+"""Atomic writes that survive a kill or a power cut; errors name the file."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StorageError(Exception):
 
 @contextmanager
 def explain_os_errors(path: Path, doing: str) -> Iterator[None]:
-    """Turn an operating system's error into one that names the file and the remedy."""
+    """Turn an operating system's error into one that names the file and what to do."""
     try:
         yield
     except OSError as error:
@@ -46,7 +46,7 @@ def explain_os_errors(path: Path, doing: str) -> Iterator[None]:
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and its parents; they are there even after a power cut."""
+    """Create a directory and its parents, and sync them to the disk."""
     with explain_os_errors(path, "create"):
         missing = [part for part in (path, *path.parents) if not part.exists()]
         path.mkdir(parents=True, exist_ok=True)
@@ -65,14 +65,14 @@ def sync_directory(path: Path) -> None:
 
 
 def write_synced(path: Path, data: bytes) -> None:
-    """Write a file and wait until the disk has it."""
+    """Write a file and sync it to the disk."""
     with explain_os_errors(path, "write"):
         _write_synced(path, data)
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file: whoever looks, even after a kill, finds the old content or the new, never a mix."""
-    aside = path.with_name(f".{path.name}.tmp")  # one name for all writers: the next clears what a kill left
+    """Replace a file: readers find the old content or the new, never a mix, even after a kill."""
+    aside = path.with_name(f".{path.name}.tmp")  # a fixed name: the next write replaces what a kill left
     try:
         with explain_os_errors(path, "write"):
             _write_synced(aside, data)
@@ -92,7 +92,7 @@ def _write_synced(path: Path, data: bytes) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Replace a JSON file, written for people too; as `write_atomic`."""
+    """Replace an indented JSON file; as `write_atomic`."""
     write_atomic(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
@@ -129,7 +129,7 @@ def append_jsonl(path: Path, record: dict[str, Any]) -> None:
                 written += file.write(line[written:])
             os.fsync(file.fileno())
         except BaseException:
-            with suppress(OSError):  # the first error is the one to tell
+            with suppress(OSError):  # report the first error
                 file.truncate(before)
             raise
     if before == 0:
@@ -156,18 +156,18 @@ def _refuse_constant(constant: str) -> float:
 
 
 def expect(values: Mapping[str, Any], key: str, holds: bool, expected: str) -> None:
-    """Refuse a value that was read, saying what it should have been."""
+    """Raise `ValueError` with what was expected, unless the value `holds`."""
     if not holds:
         raise ValueError(f"{key}: expected {expected}, got {str(values.get(key))[:80]!r}")
 
 
 def is_integer(value: object) -> bool:
-    """Whether JSON held a whole number; Python counts true and false among them."""
+    """Whether a JSON value is a whole number; Python's `bool` is an `int` too."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> bool:
-    """Whether JSON held a number."""
+    """Whether a JSON value is a number."""
     return isinstance(value, float) or is_integer(value)
 
 

@@ -1,6 +1,6 @@
-"""Reads what a run left in its directory: the one place where its files are opened, parsed and checked.
+"""Reads a run directory: the one place where its files are opened, parsed and checked.
 
-A run that is still training can be read too, as far as it is. Every error is a `StorageError` that names the
+A run that is still training can be read up to its last step. Every error is a `StorageError` that names the
 file, and the line where there are lines. The recipe comes as plain values; `hacrl.recipe.saved_recipe` parses
 them.
 """
@@ -28,7 +28,7 @@ from hacrl.types import Trajectory
 
 
 class RunReader:
-    """A run, read file by file when it is asked for. The small files are read once and kept.
+    """A run, read file by file on demand. The small files are read once and cached.
 
     Trajectories and the update log can be large: the reader lists their files, to be read a step at a time.
     """
@@ -66,7 +66,7 @@ class RunReader:
 
     @property
     def symptoms(self) -> list[dict[str, Any]]:
-        """The rules by which the run's numbers look wrong, as `hacrl.symptoms.Symptom` has them."""
+        """The bounds on the run's metrics, with the fields of `hacrl.symptoms.Symptom`."""
         return list(self._config.get("symptoms", ()))
 
     @property
@@ -91,7 +91,7 @@ class RunReader:
 
     @cached_property
     def summary(self) -> dict[str, Any] | None:
-        """What the run did to each agent and what it cost; None: it is not finished."""
+        """Each agent's results and costs; None: the run is not finished."""
         path = self.directory.summary
         if not path.exists():
             return None
@@ -146,7 +146,7 @@ class RunReader:
             return path.stat().st_mtime
 
     def version_tag(self) -> str:
-        """Changes whenever one of the small files does; cheap enough to ask every few seconds."""
+        """Changes whenever one of the small files does; cheap enough to poll every few seconds."""
         run = self.directory
         marks = []
         for file in (run.config, run.metrics, run.summary, run.warnings):
@@ -168,7 +168,7 @@ def _checked_lines(path: Path, check: Callable[[Mapping[str, Any]], None]) -> li
 
 
 def _check_config(config: Mapping[str, Any]) -> None:
-    """What every reader relies on; the recipe's own rules are checked where it is parsed."""
+    """Check what every reader relies on; the recipe is validated where it is parsed."""
     recipe = config.get("recipe")
     expect(config, "recipe", isinstance(recipe, dict), "the recipe's keys")
     expect(config, "versions", isinstance(config.get("versions"), dict), "versions by package")

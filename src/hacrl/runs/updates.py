@@ -1,4 +1,4 @@
-"""The update log of a run: `RUN/updates/step_000001.jsonl`, what every learner did with every response.
+"""The update log of a run: `RUN/updates/step_000001.jsonl`, how every learner used every response.
 
 The first line holds the step's prompts. One line follows for every update of every learner, its responses in
 columns; `hacrl.training.update_log` writes them.

@@ -1,1 +1,1 @@
-"""A training run: the step, the team it works with, its directory, what it shows and writes."""
+"""A training run: the step, the team, the loops, and everything a run shows and writes."""

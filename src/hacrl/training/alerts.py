@@ -1,4 +1,4 @@
-"""Warnings while training: numbers that stay wrong for many steps, and agents whose updates fail."""
+"""Warnings while training: symptoms that persist, and agents whose updates fail."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ RETIRE_AFTER = 3
 
 
 class Alerts:
-    """Counts symptoms over steps; reports each once per agent or pair until it went away."""
+    """Counts symptoms over steps; warns once per agent or pair until the symptom is gone."""
 
     def __init__(self, symptoms: Mapping[str, Symptom]) -> None:
         self._symptoms = symptoms
         self._streaks: Counter[str] = Counter()
 
     def observe(self, team: Team, record: StepRecord, metrics: Mapping[str, float]) -> list[str]:
-        """What to tell the user after this step. Retires agents whose updates keep failing."""
+        """The warnings after this step. Retires agents whose updates keep failing."""
         messages = self._lasting(metrics)
         for member in team.active:
             messages += self._failures(team, member.name, record)
@@ -32,7 +32,7 @@ class Alerts:
         return messages
 
     def _lasting(self, metrics: Mapping[str, float]) -> list[str]:
-        """Numbers that have looked wrong often enough; a step without a measurement says nothing."""
+        """Symptoms that have lasted long enough; steps without a measurement are not counted."""
         messages = []
         for key, value in metrics.items():
             _, who, measure = (*key.split("/", 2), "", "")[:3]
@@ -40,9 +40,7 @@ class Alerts:
             if symptom is None or math.isnan(value):
                 continue
             if self._count(key, symptom.crossed(value)) == symptom.patience:
-                messages.append(
-                    f"{symptom.message(who, value)} Measured so {symptom.patience} times in a row."
-                )
+                messages.append(f"{symptom.message(who, value)} Measured {symptom.patience} times in a row.")
         return messages
 
     def _failures(self, team: Team, name: str, record: StepRecord) -> list[str]:
@@ -50,7 +48,7 @@ class Alerts:
         streak = self._count(f"failed/{name}", failure is not None)
         if failure is None:
             return []
-        messages = [f"{failure}. The rest of its updates in step {record.step} is skipped."]
+        messages = [f"{failure}. Its remaining updates in step {record.step} are skipped."]
         if streak >= RETIRE_AFTER:
             team.retired[name] = f"agent {name!r} failed {streak} steps in a row: {failure}"
             messages.append(f"agent {name!r} no longer takes part after {streak} failed steps in a row.")
@@ -65,5 +63,5 @@ class Alerts:
         return {key: count for key, count in sorted(self._streaks.items()) if count}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`."""
+        """Continue from `state_dict`."""
         self._streaks = Counter({key: int(count) for key, count in state.items()})

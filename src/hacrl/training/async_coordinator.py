@@ -1,4 +1,4 @@
-"""How far every agent is, what it has published, and who has to wait for whom."""
+"""The progress of asynchronous agents: what each has published, and which have to wait."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hacrl.training.step_record import StepRecord
 
 @dataclass(frozen=True)
 class StepSnapshot:
-    """What has been published in one step, as one learner finds it."""
+    """What has been published in one step, as one learner sees it."""
 
     step: int
     published: Mapping[str, StepRecord]
     """By source, the learner itself included."""
     new: frozenset[str]
     """The sources it receives for the first time."""
-    taught: frozenset[str]
-    """Those it has received before."""
+    trained_on: frozenset[str]
+    """Those it has received and trained on before."""
     awaited: frozenset[str]
-    """Those that have not published yet, and will."""
+    """Those that have not published yet."""
 
 
 class AsyncCoordinator:
@@ -41,7 +41,7 @@ class AsyncCoordinator:
         stopping: Callable[[], bool] = lambda: False,
         say: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """Steps `first` to `barrier`, or fewer when it is `stopping`; `say` shows how far every agent is."""
+        """Steps `first` to `barrier`, or fewer when `stopping`; `say` reports the step of every agent."""
         self._first, self._barrier = first, barrier
         self._stopping = stopping
         self._say = say
@@ -58,7 +58,7 @@ class AsyncCoordinator:
     def begin(self, agent: str) -> int | None:
         """The agent's next step; None when it has passed the barrier.
 
-        A barrier is only moved forward to a step that nobody has begun: all agents can still wait there.
+        When stopping, the barrier becomes the first step that no agent has begun: all still reach it.
         """
         with self._change:
             if self._stopping():
@@ -77,9 +77,9 @@ class AsyncCoordinator:
             self._change.notify_all()
 
     def wait(self, step: int, sources: Collection[str], staleness: int, seconds: float | None) -> None:
-        """Until no source is more than `staleness` steps behind, but not longer than `seconds`.
+        """Wait until no source is more than `staleness` steps behind, for at most `seconds`.
 
-        At the barrier, until every source is there.
+        At the barrier, wait for every source without a time limit.
         """
         with self._change:
             if step == self._barrier:
@@ -87,7 +87,7 @@ class AsyncCoordinator:
             self._change.wait_for(lambda: self.behind(step, sources) <= staleness, seconds)
 
     def behind(self, step: int, sources: Collection[str]) -> int:
-        """How many steps short of `step` the slowest of the sources that are still here has published."""
+        """Steps by which the slowest source that has not left is behind `step`."""
         return max((step - self._newest[name] for name in sources if name not in self._left), default=0)
 
     def snapshots(self, learner: str, step: int, sources: Collection[str]) -> list[StepSnapshot]:
@@ -97,26 +97,26 @@ class AsyncCoordinator:
             for earlier in range(step, self._first - 1, -1):
                 published = dict(self._published[earlier])
                 received = self._received[learner, earlier]
-                taught = frozenset(received)
-                new = frozenset({learner, *sources} & published.keys() - taught)
+                trained_on = frozenset(received)
+                new = frozenset({learner, *sources} & published.keys() - trained_on)
                 awaited = frozenset(self._newest.keys() & set(sources) - published.keys() - self._left)
                 received |= new
-                found.append(StepSnapshot(earlier, published, new, taught, awaited))
+                found.append(StepSnapshot(earlier, published, new, trained_on, awaited))
         return found
 
     def finish(self, step: int) -> None:
-        """An agent has learned; the last one ends the step."""
+        """An agent has made its updates; the last one ends the step."""
         with self._change:
             self._finished[step] = time.perf_counter()
 
     def leave(self, agent: str) -> None:
-        """The agent does nothing more here."""
+        """The agent has finished or failed: nobody waits for it any more."""
         with self._change:
             self._left.add(agent)
             self._change.notify_all()
 
     def steps(self) -> Iterator[tuple[int, float, Sequence[StepRecord]]]:
-        """All steps, the seconds from the end of the one before, and what the agents recorded, by name."""
+        """All steps, the seconds from the end of the one before, and the agents' records, sorted by name."""
         before = self._started
         for step in range(self._first, self._barrier + 1):
             parts = self._published[step]

@@ -1,10 +1,10 @@
 """Agents that do not wait for each other in every step.
 
-Every agent runs its own steps: it responds to the step's prompts, publishes what was verified, and learns
-from its own responses and from what its peers have published by then. What a peer publishes later is learned
-from later; its advantages are computed as if it had been on time. Some steps end at a barrier: there every
-agent waits for the others' responses before it learns. Afterwards nothing is left to receive, so that a run
-can be saved as if it had been synchronous.
+Every agent runs its own steps: it responds to the step's prompts, publishes the verified responses, and
+trains on its own and on what its peers have published so far. Responses that a peer publishes later are
+trained on in a later step; their advantages are computed as if they had been on time. Some steps end at a
+barrier, where every agent waits for all responses before it trains. Nothing is outstanding after a barrier,
+so a checkpoint made there is the same as that of a synchronous run.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def steps_until_barrier(
     stopping: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda text: None,
 ) -> Iterator[StepRecord]:
-    """Let every agent run by itself until the next barrier; then the records of these steps, in order.
+    """Run every agent to the next barrier; returns the records of these steps, in order.
 
-    When it is `stopping`, the barrier is the first step that nobody has begun. `say` shows the progress.
+    When `stopping`, the barrier is the first step that no agent has begun. `say` shows the progress.
     """
     names = [member.name for member in team.active]
     coordinator = AsyncCoordinator(names, first, next_barrier(team.recipe, first), stopping, say)
@@ -73,14 +73,14 @@ class _AgentLoop:
         self._settings = settings
         self._capability = copy.deepcopy(team.capability)
         self._accepted: defaultdict[tuple[str, int], tuple[Trajectory, ...]] = defaultdict(tuple)
-        """By learner and step, of all deliveries so far: nothing is verified twice."""
+        """By learner and step, from all deliveries so far, so that nothing is verified twice."""
         self._lock = Lock()
-        """Verifiers and traffic counters serve one agent at a time."""
+        """For verifiers and traffic counters, which all agents share."""
         self._moved: Counter[tuple[str, str]] = Counter()
-        team.runtime.traffic()  # what was moved between steps is nobody's
+        team.runtime.traffic()  # discard what was moved between steps
 
     def run(self, member: Member) -> None:
-        """One agent's steps until the barrier. Nobody waits for an agent that is lost on the way."""
+        """One agent's steps until the barrier; if it is lost, the others stop waiting for it."""
         try:
             while (step := self._coordinator.begin(member.name)) is not None:
                 self._step(member, StepRecord(step))
@@ -117,7 +117,7 @@ class _AgentLoop:
     def _build_batch(
         self, member: Member, snapshots: Sequence[StepSnapshot], record: StepRecord
     ) -> LearnerBatch:
-        """The own step's updates first, then those on late responses; what is too old is dropped."""
+        """The updates of its own step, then those on late responses; too old responses are dropped."""
         name, omega = member.name, self._omega(snapshots)
         batches, ages = [], []
         for snapshot in snapshots:
@@ -135,17 +135,17 @@ class _AgentLoop:
         return LearnerBatch(update_groups, sum((batch.left_out for batch in batches), Counter()))
 
     def _receive(self, member: Member, snapshot: StepSnapshot, omega: Tensor, record: StepRecord) -> Delivery:
-        """The step with what is new in it and what the learner has accepted of it before."""
+        """The new responses of a step, together with those that the learner accepted before."""
         step, prompts = snapshot.step, self._team.order.batch(snapshot.step)
         new = _responses(snapshot, snapshot.new)
-        sent = Delivery(step, prompts, new, omega, snapshot.taught, snapshot.awaited)
+        sent = Delivery(step, prompts, new, omega, snapshot.trained_on, snapshot.awaited)
         with self._lock:
             received = receive(self._team, member, sent, record)
         self._accepted[member.name, step] += received.trajectories
         return replace(received, trajectories=self._accepted[member.name, step])
 
     def _omega(self, snapshots: Sequence[StepSnapshot]) -> Tensor:
-        """From what is known of all agents up to the learner's own step: later responses are not used."""
+        """Omega from the responses published up to the learner's own step; later ones are not used."""
         capability = copy.deepcopy(self._capability)
         for snapshot in reversed(snapshots):
             capability.update(*batch_means(self._team, _responses(snapshot, snapshot.published)))
@@ -162,7 +162,7 @@ class _AgentLoop:
 
 
 def _interleave_passes(batch: LearnerBatch) -> LearnerBatch:
-    """The first pass of everything, then the second: late responses are mixed with the rest."""
+    """The first pass over all groups, then the second, so that late responses mix with the others."""
     groups = batch.update_groups
     passes = range(max((group.passes for group in groups), default=0))
     ordered = [replace(group, passes=1) for number in passes for group in groups if number < group.passes]
@@ -175,7 +175,7 @@ def _responses(snapshot: StepSnapshot, sources: Iterable[str]) -> tuple[Trajecto
 
 
 def _records(team: Team, coordinator: AsyncCoordinator) -> Iterator[StepRecord]:
-    """Every step as a whole, as `train_step` would report it; the team's capabilities follow."""
+    """One record per step, as `train_step` returns it; updates the team's capabilities."""
     for step, seconds, parts in coordinator.steps():
         record = StepRecord.merge(step, parts)
         team.capability.update(*batch_means(team, record.trajectories))

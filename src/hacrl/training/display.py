@@ -1,4 +1,4 @@
-"""What a run shows: a bar with time left and a live table on a terminal, plain lines elsewhere."""
+"""Progress of a run: a bar and a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Display(Protocol):
         """The run begins after `step` finished steps."""
 
     def status(self, text: str) -> None:
-        """What is going on between steps."""
+        """What the run is doing between steps."""
 
     def step(self, step: int, metrics: Metrics) -> None:
         """A step is finished."""
@@ -57,14 +57,14 @@ class PlainDisplay:
         self._steps = 0
 
     def start(self, team: Team, step: int) -> None:
-        """Remember how long the run is."""
+        """Keep the agents' names and the number of steps."""
         self._names, self._steps = team.names, team.recipe.steps
 
     def status(self, text: str) -> None:
-        """Say nothing: what follows says it."""
+        """Not shown."""
 
     def step(self, step: int, metrics: Metrics) -> None:
-        """One line now and then."""
+        """One line every so many steps."""
         if step % max(1, self._steps // 20) == 0 or step == self._steps:
             rewards = "  ".join(
                 f"{name} {metrics.get(f'agent/{name}/reward', math.nan):.3f}" for name in self._names
@@ -83,7 +83,7 @@ class PlainDisplay:
 
 
 class LiveDisplay:
-    """A progress bar above a table of the agents, drawn anew after every step."""
+    """A progress bar above a table of the agents, redrawn after every step."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -121,7 +121,7 @@ class LiveDisplay:
         self._console.print(f"warning: {text}", style="yellow", markup=False, highlight=False)
 
     def close(self) -> None:
-        """Leave the last picture on the screen."""
+        """Leave the last table on the screen."""
         self._bar.update(self._task, description="done")
         self._live.stop()
 

@@ -51,12 +51,12 @@ class Problems:
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """How one agent does on a set of problems. Unscorable responses are left out of a problem's mean."""
+    """One agent's results on a set of problems. Unscorable responses are left out of a problem's mean."""
 
     greedy: Share
     greedy_by_kind: dict[str, Share]
     mean_at_k: Share | None
-    """Expected accuracy of one sample at temperature 1; None when no samples were asked for."""
+    """Expected accuracy of one sample at temperature 1; None without samples."""
     pass_at_k: Share | None
     """Share of problems that at least one of k samples solves."""
     samples: int
@@ -128,10 +128,10 @@ def _digest(response: str) -> str:
 
 
 def share(values: Sequence[float]) -> Share:
-    """Mean with a 95% interval: Wilson's, on the number of yes-or-no problems with the same variance.
+    """Mean with a 95% Wilson interval, on the number of binary problems with the same variance.
 
     For values that are only 0 or 1 this is exactly Wilson's interval. It stays inside [0, 1] and does not
-    shrink to a point when all responses are right or all are wrong.
+    shrink to a point when all responses are right or all wrong.
     """
     count = len(values)
     if count == 0:

@@ -26,7 +26,7 @@ def export_agents(team: Team, directory: Path, summary: dict[str, Any]) -> None:
 
 
 def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
-    """How the agent was trained, with whom, and what was measured."""
+    """How the agent was trained, with which peers, and what was measured."""
     recipe = team.recipe
     agent = recipe.agent(member.name)
     measured = summary["agents"][member.name]
@@ -43,9 +43,9 @@ def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
         "",
         "## How it was trained",
         "",
-        f"- learned from: {_teachers(team, member)}",
+        f"- learned from: {_sources(team, member)}",
         f"- method: {_settings(recipe.method.model_dump(exclude={'name'}))}",
-        f"- {recipe.steps} steps of {recipe.prompts_per_step} prompts, {member.samples} answers each at "
+        f"- {recipe.steps} steps of {recipe.prompts_per_step} prompts, {member.samples} responses each at "
         f"temperature {recipe.sampling.temperature:g}, at most {recipe.sampling.max_new_tokens} tokens, "
         f"seed {recipe.seed}",
         f"- AdamW, learning rate {recipe.learning_rate_of(member.name):g}, "
@@ -56,7 +56,7 @@ def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
         "",
         "## What was measured",
         "",
-        "Share of right answers on test problems, the agent alone, with 95% intervals over problems.",
+        "Accuracy of the agent alone on test problems, with 95% intervals over problems.",
         "",
         *_results(measured),
         "",
@@ -75,9 +75,9 @@ def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _teachers(team: Team, member: Member) -> str:
+def _sources(team: Team, member: Member) -> str:
     peers = [f"{peer} (`{team.recipe.agent(peer).model}`)" for peer in team.topology[member.name]]
-    return f"its own answers and those of {', '.join(peers)}" if peers else "its own answers alone"
+    return f"its own responses and those of {', '.join(peers)}" if peers else "its own responses alone"
 
 
 def _settings(values: Mapping[str, Any]) -> str:

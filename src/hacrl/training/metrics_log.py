@@ -18,10 +18,10 @@ class Sink(Protocol):
     """Where metrics go besides `metrics.jsonl`."""
 
     def write(self, step: int, values: Values) -> None:
-        """Take one step's values."""
+        """Write one step's values."""
 
     def close(self) -> None:
-        """Flush and end."""
+        """Flush and close."""
 
 
 class MetricsLog:

@@ -1,4 +1,4 @@
-"""What models say of responses: a learner's likelihood, the log-probs of a scorer, a critic, an engine."""
+"""Models' scores of responses: the learner's likelihood, a scorer's log-probs, a critic, an engine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hacrl.training.team import Member, Team
 from hacrl.types import EngineCheck, MiniBatch, TrainingRow
 
 Checks = Mapping[tuple[str, int], EngineCheck]
-"""By prompt and number of the response."""
+"""By prompt and sample."""
 
 
 def likelihood(
@@ -24,8 +24,8 @@ def likelihood(
 ) -> Tensor:
     """[j, b, i]: the learner's mean log-prob per token of the chosen responses, EOS included; NaN elsewhere.
 
-    What the learner drew itself has its log-probs, unless it has `changed` since then; the rest is written in
-    its tokens and scored.
+    The learner's own responses have log-probs from sampling, which hold unless it has `changed` since. The
+    others are encoded in its tokens and scored.
     """
     found = torch.full(chosen.shape, math.nan, dtype=torch.float64)
     places, rows = [], []
@@ -43,9 +43,9 @@ def likelihood(
 
 
 def add_engine_weights(batch: LearnerBatch, checks: Checks) -> LearnerBatch:
-    """The batch with the learner's own rows weighted as the checks of its responses say.
+    """The batch with the learner's own rows weighted by the engine checks of its responses.
 
-    Peers' rows stay as they are: their ratio compares with the source's trained model already.
+    Peers' rows are unchanged: their ratio already uses the log-probs of the source's trained model.
     """
     if all(check.weight == 1.0 for check in checks.values()):
         return batch
@@ -57,7 +57,7 @@ def add_engine_weights(batch: LearnerBatch, checks: Checks) -> LearnerBatch:
 
 
 def add_model_scores(team: Team, member: Member, batch: LearnerBatch) -> LearnerBatch:
-    """The batch with other models' scores: of the scorer a loss term names, and of the learner's critic."""
+    """The batch with the scores of the scorer that a loss term names and of the learner's critic."""
     scored = _each_mini_batch(batch, lambda group, rows: _by_scorer(team, group.scorer, rows))
     judged = [
         replace(group, mini_batches=member.policy.judge(group.mini_batches)) for group in scored.update_groups
@@ -66,7 +66,7 @@ def add_model_scores(team: Team, member: Member, batch: LearnerBatch) -> Learner
 
 
 def _by_scorer(team: Team, scorer: str | None, rows: MiniBatch) -> MiniBatch:
-    """The rows with the log-probs of the agent that is named in place of the sources' own."""
+    """The rows with the scorer's log-probs in place of the sources'."""
     if scorer is None:
         return rows
     policy = next(member.policy for member in team.members if member.name == scorer)

@@ -1,4 +1,4 @@
-"""The process a run lives in: requests to stop it, and the CPU time it has used."""
+"""The process of a run: requests to stop it, and the CPU time it has used."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hacrl.rewards.processes import descendants
 
 @dataclass
 class StopRequest:
-    """Which signal asked the run to stop, if any."""
+    """The signal that asked the run to stop, if any."""
 
     signal: int | None = None
 
@@ -35,7 +35,7 @@ def stop_requests() -> Iterator[StopRequest]:
         if request.signal is not None:
             os._exit(128 + number)
         request.signal = number
-        print("\nFinishing this step, then saving. Once more to leave at once.", file=sys.stderr)
+        print("\nFinishing this step, then saving. A second signal quits immediately.", file=sys.stderr)
 
     previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -46,19 +46,19 @@ def stop_requests() -> Iterator[StopRequest]:
 
 
 def cpu_seconds() -> float:
-    """CPU time used so far by this process and all below it, those that have ended included.
+    """CPU time used so far by this process and its descendants, including those that have ended.
 
-    Unlike the time on the clock, it does not depend on how many runs share the machine.
+    Unlike wall-clock time, it does not depend on how many runs share the machine.
     """
     ended = os.times()
     return time.process_time() + ended.children_user + ended.children_system + _living()
 
 
 def _living() -> float:
-    """Of the processes below this one, and of the ended ones that they have collected."""
+    """CPU time of running descendants and of the children that they have reaped."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:  # the usual case, found without looking through all processes
+    except ChildProcessError:  # usually there are none, and /proc need not be scanned
         return 0.0
     ticks = 0
     for pid in descendants(os.getpid()):

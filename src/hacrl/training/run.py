@@ -1,4 +1,4 @@
-"""A training run in a directory: start or resume, go on step by step, stop in good order, finish."""
+"""A training run in a directory: start or resume, train step by step, stop cleanly, finish."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from hacrl.training.update_log import forget_after, write_updates, write_warning
 from hacrl.training.updates import update_records
 
 Evaluations = dict[str, dict[str, Evaluation]]
-"""Agent -> task -> how it does there alone."""
+"""Agent -> task -> the evaluation of the agent alone."""
 
 
 class Stopped(Exception):
@@ -45,20 +45,20 @@ class Stopped(Exception):
 
 @dataclass
 class Progress:
-    """How far a run is, and what it has cost and measured."""
+    """The step a run has reached, its costs and its evaluations."""
 
     step: int = 0
     seconds: float = 0.0
     """Spent in training steps."""
     cpu_seconds: float = 0.0
-    """Used in training steps, by verifiers in processes of their own too."""
+    """Used in training steps, verifier processes included."""
     totals: dict[str, Counter[str]] = field(default_factory=dict)
     """Per agent: rollouts, generated_tokens, trained_tokens, updates."""
     before: Evaluations = field(default_factory=dict)
     after: Evaluations = field(default_factory=dict)
 
     def count(self, record: StepRecord) -> None:
-        """Add up what a step cost."""
+        """Add the costs of a step."""
         self.step = record.step
         self.seconds += record.elapsed
         for trajectory in record.trajectories:
@@ -72,7 +72,7 @@ class Progress:
 
 
 class Run:
-    """One run: its team, its directory, how far it is."""
+    """One run: its team, directory and progress."""
 
     def __init__(self, team: Team, directory: RunDirectory, display: Display) -> None:
         recipe = team.recipe
@@ -86,7 +86,7 @@ class Run:
         self._log = MetricsLog(directory.metrics, sinks, recipe.logging.every)
 
     def train(self) -> None:
-        """Go on to the last step and evaluate; raises `Stopped` when a signal ends it before."""
+        """Train to the last step and evaluate; raises `Stopped` if a signal ends the run earlier."""
         recipe, progress = self.team.recipe, self.progress
         self._display.start(self.team, progress.step)
         with stop_requests() as stop:
@@ -103,14 +103,14 @@ class Run:
         progress.after = progress.after or self._evaluate()
 
     def close(self) -> None:
-        """Let go of files, threads and processes."""
+        """Close files, threads and processes."""
         self._store.close()
         self._log.close()
         self.team.close()
         self._display.close()
 
     def restore(self) -> None:
-        """Go on from the newest good checkpoint, or from the beginning if there is none."""
+        """Continue from the newest intact checkpoint, or from the beginning if there is none."""
         checkpoint = self._store.latest()
         for message in self._store.damaged:
             self._display.warn(message)
@@ -125,7 +125,7 @@ class Run:
                     path.unlink()
 
     def _records(self, stop: StopRequest) -> Iterable[StepRecord]:
-        """The next step, or all until the agents meet; with their CPU time counted."""
+        """The next step, or all steps to the next barrier; counts their CPU time."""
         team, step, before = self.team, self.progress.step + 1, cpu_seconds()
         records: Iterable[StepRecord]
         if team.recipe.asynchronous:
@@ -136,7 +136,7 @@ class Run:
         return records
 
     def _keep(self, record: StepRecord) -> None:
-        """Write down a finished step: trajectories, metrics, checkpoint."""
+        """Write a finished step: trajectories, update log, warnings, metrics, checkpoint."""
         recipe = self.team.recipe
         self.progress.count(record)
         updates = update_records(record)
@@ -184,7 +184,7 @@ class Run:
         return results
 
     def _keep_evaluations(self, step: int, evaluations: Evaluations) -> None:
-        """Problem by problem, so that learning curves can be compared as the last evaluations are."""
+        """Write every problem's outcome, for paired comparisons of learning curves."""
         path = self.directory.evaluation_file(step)
         make_directory(path.parent)
         write_atomic(path, json.dumps(_as_json(evaluations)).encode())
@@ -194,12 +194,12 @@ class Run:
         self.team.runtime.set_restore_point(lambda name: saved.result() / state_directory(name))
 
     def _write(self, directory: Path) -> Contents:
-        """Let the agents write their states -> what a checkpoint holds beside them."""
+        """Have the agents write their states; returns the other contents of the checkpoint."""
         progress, team = self.progress, self.team
         team.each(
             lambda member: member.policy.write_state(directory / state_directory(member.name)), team.present
         )
-        for name in team.lost:  # one that is lost just now may have left a part
+        for name in team.lost:  # an agent lost while saving may have left a partial state
             shutil.rmtree(directory / state_directory(name), ignore_errors=True)
         return {
             "trainer.json": {
@@ -238,7 +238,7 @@ class Run:
 
 
 def state_directory(agent: str) -> str:
-    """Where in a checkpoint an agent keeps its training state."""
+    """The directory of an agent's training state within a checkpoint."""
     return f"agents/{agent}"
 
 

@@ -28,10 +28,10 @@ from hacrl.types import Prompt, Rollout, Trajectory
 
 
 def train_step(team: Team, step: int) -> StepRecord:
-    """One step: sample, verify, share, and let every agent learn from everything it receives."""
+    """One step: sample, verify, share, and train every agent on the responses it receives."""
     prompts = team.order.batch(step)  # 1. draw B prompts; freeze every policy as its old policy
     record, started = StepRecord(step, prompts=tuple(prompts)), time.perf_counter()
-    team.runtime.traffic()  # what was moved between steps is not this step's
+    team.runtime.traffic()  # discard what was moved between steps
     asked = team.method.assign(prompts, [member.name for member in team.active])
     record.fingerprints = team.each(lambda member: member.policy.fingerprint())
     drawn = team.each(lambda member: draw(team, member, asked[member.name], record))  # 2. responses
@@ -44,7 +44,7 @@ def train_step(team: Team, step: int) -> StepRecord:
         sent = Delivery(step, prompts, record.trajectories, record.omega)
         received = {member.name: receive(team, member, sent, record) for member in team.active}
         record.batches = team.each(lambda member: learner_batch(team, member, received[member.name], record))
-    for member in team.active:  # a learner whose scorer was lost sits this step out
+    for member in team.active:  # a learner whose scorer was lost makes no updates
         record.batches.setdefault(member.name, LearnerBatch((), Counter()))
     if audited(team, step):
         with record.timed("audit"):
@@ -57,16 +57,16 @@ def train_step(team: Team, step: int) -> StepRecord:
 
 @dataclass(frozen=True)
 class Delivery:
-    """One step's responses on their way to a learner; without waiting they may come in parts."""
+    """One step's responses for one learner; asynchronous learners receive them in parts."""
 
     step: int
     prompts: Sequence[Prompt]
     trajectories: tuple[Trajectory, ...]
     omega: Tensor
-    taught: frozenset[str] = frozenset()
-    """Agents whose responses the learner has trained on before."""
+    trained_on: frozenset[str] = frozenset()
+    """Agents whose responses of this step the learner has trained on before."""
     awaited: frozenset[str] = frozenset()
-    """Agents whose responses are still to come."""
+    """Agents that have not published their responses of this step yet."""
 
 
 def draw(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> list[Rollout]:
@@ -78,7 +78,7 @@ def draw(team: Team, member: Member, prompts: Sequence[Prompt], record: StepReco
 def verify(
     team: Team, member: Member, prompts: Sequence[Prompt], rollouts: Sequence[Rollout], record: StepRecord
 ) -> tuple[Trajectory, ...]:
-    """An agent's responses with their rewards; for one agent at a time, because verifiers are shared."""
+    """An agent's responses with their rewards. Not thread-safe: all agents share the verifiers."""
     with record.timed("verify"):
         scores = team.rewarder.score(
             [prompt for prompt in prompts for _ in range(member.samples)],
@@ -117,7 +117,7 @@ def verified_responses(
 
 
 def batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor, Tensor]:
-    """Every agent's mean reward (or share of rewards above zero) in this batch, and who has any."""
+    """Every agent's mean reward (or share of rewards above zero) in this batch, and which agents have any."""
     values: dict[str, list[float]] = {name: [] for name in team.names}
     for trajectory in trajectories:
         if trajectory.reward is not None:
@@ -128,7 +128,7 @@ def batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor,
 
 
 def receive(team: Team, member: Member, sent: Delivery, record: StepRecord) -> Delivery:
-    """What the learner receives and accepts; for one learner at a time, because verifiers are shared."""
+    """The responses that the learner accepts. Not thread-safe: all learners share the verifiers."""
     name = member.name
     delivered = team.deliver(sent.trajectories, name, sent.step)
     reverify = team.reverify({prompt.id: prompt for prompt in sent.prompts})
@@ -143,11 +143,11 @@ def learner_batch(team: Team, member: Member, received: Delivery, record: StepRe
 
 
 def build_batch(team: Team, member: Member, received: Delivery, record: StepRecord) -> LearnerBatch:
-    """The batch before other models have scored it: the method's loss terms as rows in mini-batches."""
+    """The batch before other models score it: the method's loss terms as rows in mini-batches."""
     by_id = {prompt.id: prompt for prompt in received.prompts}
     table = arrange(received.step, received.trajectories, team.names, list(by_id))
     tokens = Reencoder(member.learner, by_id)
-    changed = member.name in received.taught
+    changed = member.name in received.trained_on
     view = View(
         member.name,
         table,
@@ -156,7 +156,7 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
         team.recipe.updates.mini_batches,
         kinds=[prompt.kind for prompt in received.prompts],
         likelihood=lambda chosen: likelihood(member.policy, tokens, table, chosen, changed=changed),
-        taught=received.taught,
+        trained_on=received.trained_on,
         awaited=received.awaited,
     )
     terms = [replace(term, mask=term.mask & view.new) for term in team.method.loss_terms(view)]
@@ -168,19 +168,19 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
 
 
 def audited(team: Team, step: int) -> bool:
-    """Every few steps, if the recipe says so."""
+    """Whether the recipe audits this step (`audit.every`)."""
     return team.recipe.audit.every > 0 and step % team.recipe.audit.every == 0
 
 
 def audit(team: Team, member: Member, record: StepRecord) -> None:
-    """Measure whether peers' responses push the learner where its own push it."""
+    """Measure the cosines between the gradients of peers' responses and of the learner's own."""
     gradients = gradients_by_part(member.policy, record.batches[member.name])
     for source in team.topology[member.name]:
         record.cosines[source, member.name] = cosines(gradients, member.name, source)
 
 
 def update(member: Member, record: StepRecord) -> list[UpdateReport]:
-    """The learner's updates of this step; given up at the first loss that is not finite."""
+    """The learner's updates of this step, up to the first loss that is not finite."""
     reports: list[UpdateReport] = []
     with record.timed(f"update/{member.name}"):
         try:

@@ -1,4 +1,4 @@
-"""One step as numbers: TRL's names under `agent/<name>/`, pairs under `cross/<source>-><learner>/`."""
+"""The metrics of one step: TRL's names under `agent/<name>/`, pairs under `cross/<source>-><learner>/`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def step_metrics(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]
 
 
 def method_metrics(team: Team, view: View, terms: Sequence[LossTerm]) -> dict[str, float]:
-    """The method's own numbers on one learner; it may score responses, so ask before the first update."""
+    """The method's own metrics of one learner. May score responses: call it before the first update."""
     learner = view.learner
     own = team.method.metrics(view, terms)
     if team.topology[learner] and (baseline := team.method.baseline(view)) is not None:
@@ -64,10 +64,12 @@ def method_metrics(team: Team, view: View, terms: Sequence[LossTerm]) -> dict[st
 
 
 def _baseline_bias(view: View, baseline: Tensor) -> float:
-    """Mean over prompts of baseline minus own mean, which is right on average: an estimate of the bias."""
+    """Mean over prompts of the baseline minus the own mean, which is unbiased: an estimate of the bias."""
     table = view.table
     _, own = own_advantages(table.rewards, mask=table.mask)
-    order = sorted(range(len(table.prompt_ids)), key=table.prompt_ids.__getitem__)  # not that of the draw
+    order = sorted(
+        range(len(table.prompt_ids)), key=table.prompt_ids.__getitem__
+    )  # not the order of sampling
     return float((baseline - own[view.k])[order].mean())
 
 
@@ -99,7 +101,7 @@ def _updates(reports: Sequence[UpdateReport]) -> Iterator[tuple[str, float]]:
 
 
 def _engine(checks: Collection[EngineCheck]) -> Iterator[tuple[str, float]]:
-    """What the engine that drew the responses and the trained model say of them; empty without an engine."""
+    """The responses' log-probs under the engine and under the trained model; nothing without an engine."""
     if checks:
         yield "engine/logp", _mean([check.engine_logp for check in checks])
         yield "engine/trainer_logp", _mean([check.trainer_logp for check in checks])
@@ -110,7 +112,7 @@ def _engine(checks: Collection[EngineCheck]) -> Iterator[tuple[str, float]]:
 
 
 def _cross(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]) -> dict[str, float]:
-    """For every pair: where the ratios lie, and what the responses do for the learner."""
+    """For every pair: ratios, and the weights of the responses in the learner's updates."""
     values: dict[str, float] = {}
     rewards = torch.tensor([t.reward for t in record.trajectories if t.reward is not None])
     for learner in team.names:
@@ -144,7 +146,7 @@ def weight_bound(team: Team, source: str, learner: str, batch: LearnerBatch, rew
 
 
 def _ratios(updates: Sequence[UpdateRecord]) -> Iterator[tuple[str, float]]:
-    """Where one source's ratios lie; rows without an advantage have none."""
+    """The ratios of one source's responses; rows without an advantage have none."""
     places = [place for update in updates for place in update.places if place is not None]
     for side in ("inside", "below", "above") if places else ():
         yield side, places.count(side) / len(places)
@@ -159,7 +161,7 @@ def _ratios(updates: Sequence[UpdateRecord]) -> Iterator[tuple[str, float]]:
 
 
 def _sample_statistics(updates: Sequence[UpdateRecord]) -> Iterator[tuple[str, float]]:
-    """How much one source's responses weigh."""
+    """The weights of one source's responses."""
     if not updates:
         return
     coefficients = [value for update in updates for value in update.coefficients]
@@ -183,9 +185,9 @@ def _traffic(record: StepRecord) -> dict[str, float]:
             if name in record.batches
             else []
         )
-        taught = sum(len(row.response_ids) for row in rows)
+        trained = sum(len(row.response_ids) for row in rows)
         values[f"runtime/{name}/bytes_per_drawn_token"] = moved.rollouts / drawn if drawn else math.nan
-        values[f"runtime/{name}/bytes_per_taught_token"] = moved.rows / taught if taught else math.nan
+        values[f"runtime/{name}/bytes_per_trained_token"] = moved.rows / trained if trained else math.nan
     return values
 
 

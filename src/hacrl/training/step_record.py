@@ -1,4 +1,4 @@
-"""What happened in one step, and how the records of agents that worked apart become one."""
+"""The record of one step, and how the records of asynchronous agents are merged into one."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ LEFT_TO_THE_LOOP = {"merge": _left_to_the_loop}
 
 @dataclass
 class StepRecord:
-    """What happened in one step, for metrics, warnings and the screen."""
+    """Everything that metrics, warnings and the display need to know about one step."""
 
     step: int = field(metadata=SAME)
     trajectories: tuple[Trajectory, ...] = field(default=(), metadata=CONCATENATE)
     omega: Tensor = field(default_factory=lambda: torch.ones(0, 0), metadata=LEFT_TO_THE_LOOP)
     prompts: tuple[Prompt, ...] = field(default=(), metadata=DISTINCT)
     method_metrics: dict[str, float] = field(default_factory=dict, metadata=BY_AGENT)
-    """The method's own numbers on every learner, measured before its first update."""
+    """The method's own metrics of every learner, measured before its first update."""
     batches: dict[str, LearnerBatch] = field(default_factory=dict, metadata=BY_AGENT)
     reports: dict[str, list[UpdateReport]] = field(default_factory=dict, metadata=BY_AGENT)
     rejected: Counter[str] = field(default_factory=Counter, metadata=ADD)
@@ -79,26 +79,26 @@ class StepRecord:
     engine_checks: defaultdict[str, dict[tuple[str, int], EngineCheck]] = field(
         default_factory=lambda: defaultdict(dict), metadata=BY_AGENT
     )
-    """By agent, prompt and number of the response: what was drawn by an engine."""
+    """By agent, then prompt and sample: the checks of responses drawn by an engine."""
     failures: dict[str, str] = field(default_factory=dict, metadata=BY_AGENT)
-    """Agents whose updates were given up in this step, and why; the weights are as before the failed one."""
+    """Agents whose updates failed in this step, and why; the failed update has not changed the weights."""
     cosines: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict, metadata=BY_AGENT)
     """By source and learner, in the steps that are audited (`hacrl.training.updates`)."""
     staleness: dict[str, float] = field(default_factory=dict, metadata=BY_AGENT)
-    """By learner that did not wait for its peers: how many steps late their responses were, on average."""
+    """By asynchronous learner: by how many steps peers' responses were late, on average."""
     dropped: Counter[str] = field(default_factory=Counter, metadata=ADD)
-    """By such a learner: peers' responses that came too late to learn from."""
+    """By asynchronous learner: peers' responses that were too late to train on."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float), metadata=ADD)
     """Time by phase: `sample/<agent>`, `verify`, `wait/<agent>`, `exchange`, `audit`, `update/<agent>`;
-    agents may work at the same time."""
+    phases of different agents may overlap."""
     elapsed: float = field(default=0.0, metadata=LEFT_TO_THE_LOOP)
     """Seconds of the whole step."""
     traffic: dict[str, Traffic] = field(default_factory=dict, metadata=BY_AGENT)
-    """What went to and from the agents' processes; empty where they share ours."""
+    """Bytes to and from the agents' processes; empty where agents share this process."""
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
-        """Count the time of a phase."""
+        """Add the time of a phase."""
         start = time.perf_counter()
         yield
         self.seconds[phase] += time.perf_counter() - start

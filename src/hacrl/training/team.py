@@ -29,11 +29,11 @@ from hacrl.types import Prompt, Trajectory
 
 T = TypeVar("T")
 Deliver = Callable[[Sequence[Trajectory], str, int], Sequence[Trajectory]]
-"""A step's trajectories, a learner and the step -> what is delivered to that learner."""
+"""A step's trajectories, a learner and the step -> the trajectories delivered to that learner."""
 
 
 def deliver_all(trajectories: Sequence[Trajectory], learner: str, step: int) -> Sequence[Trajectory]:
-    """Everything as it is. Experiments put a faulty delivery in its place."""
+    """Everything unchanged. Experiments with faulty agents replace this function."""
     return trajectories
 
 
@@ -87,13 +87,13 @@ class Member:
 
 @dataclass(frozen=True)
 class EvaluationTask:
-    """Test prompts and who scores the answers."""
+    """Test prompts and the rewarder that scores the responses."""
 
     name: str
     prompts: Sequence[Prompt]
     rewarder: Rewarder
     samples: int
-    """Besides the greedy answer; 0: greedy only."""
+    """Besides the greedy response; 0: greedy only."""
 
 
 @dataclass
@@ -115,7 +115,7 @@ class Team:
     retired: dict[str, str] = field(default_factory=dict)
     """Agents that no longer take part, and why."""
     lost: set[str] = field(default_factory=set)
-    """Those among them that are gone with their weights."""
+    """Retired agents whose weights are lost."""
     deliver: Deliver = deliver_all
 
     @property
@@ -130,13 +130,13 @@ class Team:
 
     @property
     def present(self) -> tuple[Member, ...]:
-        """The agents that can still be asked, retired ones included."""
+        """The agents whose weights are still there, retired ones included."""
         return tuple(member for member in self.members if member.name not in self.lost)
 
     def each(self, task: Callable[[Member], T], members: Sequence[Member] | None = None) -> dict[str, T]:
-        """The task of every member, at the same time where the runtime can; all active ones by default.
+        """Run the task for every member, in parallel if the runtime can; for all active ones by default.
 
-        An agent that is lost is retired; an outcome that needed it is left out.
+        A lost agent is retired, and outcomes that needed it are left out.
         """
         members = self.active if members is None else members
         outcomes = self.runtime.run({member.name: partial(task, member) for member in members})
@@ -154,9 +154,9 @@ class Team:
         return int.from_bytes(digest.digest(), "big")
 
     def reverify(self, prompts: Mapping[str, Prompt]) -> Reverify | None:
-        """How a learner scores its peers' responses again; None when peers are trusted.
+        """The function with which a learner verifies its peers' responses again; None: it does not.
 
-        The limit on unscorable responses is for first verifications: what cannot be confirmed is not used.
+        `reward.max_unscorable` does not apply here: a response that cannot be confirmed is not used.
         """
         chosen = self.recipe.exchange.reverify
         if not (self.method.reverifies if chosen is None else chosen):
@@ -174,7 +174,7 @@ class Team:
         return again
 
     def close(self) -> None:
-        """End the processes that score and those the agents live in."""
+        """End the processes of verifiers and agents."""
         self.rewarder.close()
         for task in self.evaluation_tasks:
             task.rewarder.close()
@@ -188,10 +188,10 @@ def build_team(
     reward_funcs: Sequence[RewardFunction] | None = None,
     deliver: Deliver | None = None,
 ) -> Team:
-    """Load the questions first and the models last: mistakes show before anything heavy happens."""
+    """Build the team of a recipe. Models are loaded last, so that other mistakes show early."""
     task = task or load_task(recipe.task)
     method = recipe.method
-    assert isinstance(method, Method)  # what `hacrl.methods` registers, and what `module:Class` has to be
+    assert isinstance(method, Method)  # registered methods are, and `module:Class` has to be
     if method.one_tokenizer:
         _refuse_other_tokenizers(recipe)
     drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.agents))
@@ -286,7 +286,7 @@ def _evaluation_task(recipe: Recipe, task: Task, rewarder: Rewarder) -> Evaluati
 
 
 def best_of(task: Task) -> int:
-    """Samples a task's own protocol asks for: k for best@k, none for avg@1, which the greedy answer gives."""
+    """Samples a task's own protocol asks for: k for best@k, 0 for avg@1, the greedy response."""
     return task.test_samples if task.test_samples > 1 else 0
 
 

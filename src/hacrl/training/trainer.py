@@ -33,10 +33,10 @@ def train(
     display: Display | None = None,
     deliver: Deliver | None = None,
 ) -> dict[str, Any]:
-    """Run a recipe in the directory `out`, or go on with the run there; returns its summary.
+    """Run a recipe in the directory `out`, or continue the run there; returns its summary.
 
     `recipe` is a YAML file, a mapping of the same form, or a `Recipe`. `task` and `reward_funcs` replace
-    what the recipe says. `deliver` may change what each learner is sent of a step's trajectories.
+    what the recipe says. `deliver` may change the trajectories that each learner receives in a step.
     """
     if isinstance(recipe, str | Path):
         recipe = load_recipe(recipe, overrides)
@@ -85,7 +85,7 @@ class Trainer:
         self._task: Task | None = None
         self._reward_funcs = [reward_funcs] if callable(reward_funcs) else reward_funcs
         if train_dataset is not None:
-            # Reward functions look at columns of their own: an answer is only needed without them.
+            # Reward functions read columns of their own: `answer` is only required without them.
             answers = not self._reward_funcs
             self._task = from_rows(train_dataset, eval_dataset, name="train_dataset", answers=answers)
             values.setdefault("task", self._task.name)
@@ -93,7 +93,7 @@ class Trainer:
         self.output_dir = Path(output_dir)
 
     def train(self, resume_from_checkpoint: bool = False) -> dict[str, Any]:
-        """Train in `output_dir`, or go on with the run there; returns the summary."""
+        """Train in `output_dir`, or continue the run there; returns the summary."""
         return train(
             self.recipe,
             self.output_dir,
@@ -104,7 +104,7 @@ class Trainer:
 
 
 def describe(team: Team) -> dict[str, Any]:
-    """What `config.json` holds: all that a report needs to know without loading the method or a model."""
+    """The contents of `config.json`: enough for a report without loading the method or a model."""
     symptoms = with_own(team.method.symptoms).values()
     return {
         "recipe": team.recipe.resolved(),
@@ -114,7 +114,7 @@ def describe(team: Team) -> dict[str, Any]:
 
 
 def summarise(run: Run) -> dict[str, Any]:
-    """What the run did to each agent and what it cost."""
+    """Each agent's results and costs."""
     progress, recipe = run.progress, run.team.recipe
     agents = {
         member.name: {
@@ -140,6 +140,6 @@ def summarise(run: Run) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """What the run was made with."""
+    """The versions of Python and of the packages that affect results."""
     packages = ("hacrl", "torch", "transformers", "tokenizers", "safetensors")
     return {"python": platform.python_version(), **{package: version(package) for package in packages}}

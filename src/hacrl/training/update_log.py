@@ -1,4 +1,4 @@
-"""What every learner did with every response, and what a run warned of: kept in the run for its report.
+"""Writes the update log (how every learner used every response) and the warnings of a run.
 
 `RUN/updates/step_000001.jsonl` begins with the step's prompts; then follows a line for every update of every
 learner, its rows in columns. `RUN/warnings.jsonl` has a line for every warning.

@@ -1,4 +1,4 @@
-"""A step's updates taken apart: ratios and gradient coefficients row by row, gradients source by source."""
+"""A step's updates in detail: ratios and gradient coefficients per row, gradients per source."""
 
 from __future__ import annotations
 
@@ -101,10 +101,10 @@ def peer_window(objective: Objective, update: int) -> Window | None:
 def gradient_coefficients(
     rows: Sequence[TrainingRow], mean_logps: Sequence[float], objective: Objective, update: int
 ) -> list[float]:
-    """How strongly an update moves each response: minus the slope of its loss over its mean log-prob.
+    """For each response, minus the derivative of its loss with respect to its mean log-prob.
 
-    That is advantage times weight, whatever the method; 0 where a clip or window cuts the response off. Of
-    the learner's log-probs the mean is known: all tokens are taken to differ from the source's by the same.
+    That is advantage times weight for every method; 0 where a clip or window cuts the response off. Only the
+    mean of the learner's log-probs is known: all tokens are assumed to differ from the source's by the same.
     """
     data = source_data(rows, CPU)
     mean = torch.tensor(mean_logps)[:, None]
@@ -113,7 +113,7 @@ def gradient_coefficients(
     by_token = torch.tensor([bool(row.source_logps) for row in rows])[:, None]
     logps = torch.where(by_token, shifted, mean).masked_fill(~mask, 0.0).requires_grad_()
     losses = objective(logps, mask, data, update)
-    if not losses.requires_grad:  # an objective may give rows no gradient at all
+    if not losses.requires_grad:  # some objectives give no row a gradient
         return [0.0] * len(rows)
     (slopes,) = torch.autograd.grad(losses.sum(), logps)
     return [0.0 - slope for slope in slopes.sum(1).tolist()]
@@ -149,7 +149,7 @@ Gradients = Mapping[Part, Tensor]
 def gradients_by_part(policy: Agent, batch: LearnerBatch) -> dict[Part, Tensor]:
     """The gradients of a step's updates, added up, all at the weights before the first of them.
 
-    Every update keeps its number, so that the window closes as it would in training.
+    Every update keeps its number, so that the window is the same as in training.
     """
     totals: dict[Part, Tensor] = {}
     for number, objective, mini_batch in numbered_updates(batch):

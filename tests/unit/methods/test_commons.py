@@ -62,7 +62,7 @@ def test_without_peers_it_is_gspo_and_with_silent_peers_the_own_pool():
 def test_what_a_peer_answers_later_is_a_pool_of_its_own():
     before = view("a", answers={"a": ANSWERS["a"], "b": {}})
     own, first = Commons().loss_terms(replace(before, awaited=frozenset("b")))
-    _, second = Commons().loss_terms(replace(view("a"), taught=frozenset("a")))
+    _, second = Commons().loss_terms(replace(view("a"), trained_on=frozenset("a")))
     control = OwnPool().loss_terms(before)[1]
     assert own.mask.equal(before.own)
     assert first.mask.equal(control.mask)
@@ -98,12 +98,14 @@ def test_whenever_peers_are_heard_every_answer_passes_the_same_gate_once(
     def at(time):
         here = {agent: given_by[agent] if times[agent] <= time else {} for agent in "abc"}
         seen = view("a", "abc", here, kinds, prompts, {"seven": likely})
-        taught, awaited = (
+        trained_on, awaited = (
             {agent for agent in "abc" if test(times[agent])} for test in (time.__gt__, time.__lt__)
         )
-        return replace(seen, mini_batches=mini_batches, taught=frozenset(taught), awaited=frozenset(awaited))
+        return replace(
+            seen, mini_batches=mini_batches, trained_on=frozenset(trained_on), awaited=frozenset(awaited)
+        )
 
-    whole = Commons().loss_terms(replace(at(2), taught=frozenset()))[1]
+    whole = Commons().loss_terms(replace(at(2), trained_on=frozenset()))[1]
     parts = [Commons().loss_terms(at(time))[1] for time in sorted(set(times.values()))]
     assert sum(part.mask.int() for part in parts).equal(whole.mask.int())
     assert sum(part.updates for part in parts) == whole.updates == 2 * mini_batches

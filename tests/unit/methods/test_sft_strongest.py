@@ -46,10 +46,10 @@ def test_the_strongest_agent_is_waited_for_and_imitated_once():
     _, nothing = SftStrongest().loss_terms(replace(before, awaited=frozenset("b")))
     assert not nothing.mask.any()  # c, as strong as a, does not take its place
     whole = view("a", "abc", everybody)
-    _, late = SftStrongest().loss_terms(replace(whole, taught=frozenset("ac")))
+    _, late = SftStrongest().loss_terms(replace(whole, trained_on=frozenset("ac")))
     _, in_time = SftStrongest().loss_terms(whole)
     assert late.mask.equal(in_time.mask)
     assert late.advantages.equal(in_time.advantages)
     assert late.updates == in_time.updates == 4
-    _, again = SftStrongest().loss_terms(replace(whole, taught=frozenset("ab")))
+    _, again = SftStrongest().loss_terms(replace(whole, trained_on=frozenset("ab")))
     assert not again.mask.any()

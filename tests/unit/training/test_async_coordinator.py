@@ -57,7 +57,7 @@ def test_what_was_received_is_not_new_again():
     second, first = coordinator.snapshots("a", 2, ("b", "c"))
     assert (second.new, first.new) == ({"b"}, {"c"})
     assert first.published.keys() == {"a", "b", "c"}
-    assert [(snapshot.taught, snapshot.awaited) for snapshot in (second, first)] == [
+    assert [(snapshot.trained_on, snapshot.awaited) for snapshot in (second, first)] == [
         ({"a"}, {"c"}),
         ({"a", "b"}, set()),
     ]

@@ -3,10 +3,14 @@ from types import SimpleNamespace
 
 from rich.console import Console
 
+from hacrl.methods.hacpo import Hacpo
 from hacrl.training.display import LiveDisplay, PlainDisplay, make_display
 
 TEAM = SimpleNamespace(
-    names=("ada", "bob"), topology={"ada": ("bob",), "bob": ()}, recipe=SimpleNamespace(steps=40)
+    names=("ada", "bob"),
+    topology={"ada": ("bob",), "bob": ()},
+    recipe=SimpleNamespace(steps=40),
+    method=Hacpo(),
 )
 METRICS = {
     "agent/ada/reward": 0.25,

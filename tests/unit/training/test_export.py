@@ -17,9 +17,9 @@ def test_the_card_says_what_the_run_did(tmp_path: Path, method: str) -> None:
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())["agents"]["ann"]
     card = (tmp_path / "run" / "agents" / "ann" / "README.md").read_text()
     assert f"from `{tmp_path / 'ann'}` on the task `digits` with the method `{method}`" in card
-    peers = f"its own answers and those of bob (`{tmp_path / 'bob'}`)"
-    assert ("learned from: " + (peers if method == "hacpo" else "its own answers alone")) in card
-    assert "2 steps of 4 prompts, 4 answers each at temperature 1, at most 6 tokens, seed 0" in card
+    peers = f"its own responses and those of bob (`{tmp_path / 'bob'}`)"
+    assert ("learned from: " + (peers if method == "hacpo" else "its own responses alone")) in card
+    assert "2 steps of 4 prompts, 4 responses each at temperature 1, at most 6 tokens, seed 0" in card
     assert f"{summary['rollouts']:,} rollouts" in card
     for measure, name in (("greedy", "greedy"), ("mean_at_k", "mean@2"), ("pass_at_k", "pass@2")):
         before, after = (summary[moment]["digits"][measure] for moment in ("before", "after"))
