@@ -120,9 +120,9 @@ def test_any_number_and_mix_of_agents(agents, tmp_path, count):
         assert own["rollouts"] == samples
         assert own["updates"] == 2 * count
         left_out = sum(v for key, v in last.items() if key.startswith(f"agent/{learner}/left_out/"))
-        heard = sum(last.get(f"cross/{source}->{learner}/rows", 0) for source in team if source != learner)
+        received = sum(last.get(f"cross/{source}->{learner}/rows", 0) for source in team if source != learner)
         everything = sum(4 * (2 + other % 3) for other in range(count))
-        assert heard + left_out == everything - samples
+        assert received + left_out == everything - samples
         before = Policy.load("x", team[learner]).fingerprint()
         assert Policy.load("x", tmp_path / "run" / "agents" / learner).fingerprint() != before
 
@@ -154,7 +154,8 @@ def test_saved_agents_need_no_hacrl(agents, tmp_path):
         f"for text in {[prompt.text for prompt in prompts]!r}:\n"
         "    inputs = tokenizer(text, return_tensors='pt', return_token_type_ids=False)\n"
         "    ids = model.generate(**inputs, max_new_tokens=6, do_sample=False)[0]\n"
-        "    responses.append(tokenizer.decode(ids[inputs['input_ids'].shape[1]:], skip_special_tokens=True))\n"
+        "    drawn = ids[inputs['input_ids'].shape[1]:]\n"
+        "    responses.append(tokenizer.decode(drawn, skip_special_tokens=True))\n"
         "assert not any(name.startswith('hacrl') for name in sys.modules)\n"
         "print(json.dumps(responses))\n"
     )

@@ -183,7 +183,7 @@ def test_a_file_that_does_not_fit_leaves_the_old_state(store: CheckpointStore, t
     saved = store.save(2, lambda directory: {"first.json": 1, "trainer.json": ["x" * 5000]})
     message = r"cannot write .*trainer\.json: File too large \(free some space"
     with pytest.raises(StorageError, match=message):
-        saved.result()  # whoever waits for the directory gets the error
+        saved.result()  # waiting for the directory raises the error
     with pytest.raises(StorageError, match=message):
         store.wait()
     assert names_in(tmp_path) == ["step_00000001"]
@@ -192,7 +192,7 @@ def test_a_file_that_does_not_fit_leaves_the_old_state(store: CheckpointStore, t
     assert_latest(store, 2)
 
 
-def test_whoever_writes_and_fails_leaves_the_old_state(store: CheckpointStore, tmp_path: Path) -> None:
+def test_a_failed_write_leaves_the_old_state(store: CheckpointStore, tmp_path: Path) -> None:
     save_steps(store, 1)
 
     def write(directory: Path) -> dict[str, Any]:

@@ -78,7 +78,7 @@ def test_when_it_is_stopping_the_barrier_is_the_first_step_that_nobody_has_begun
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), agents=st.integers(1, 4), staleness=st.integers(0, 3))
-def test_whoever_is_fast_everybody_receives_everything_once_and_never_too_late(data, agents, staleness):
+def test_in_any_order_every_agent_receives_everything_once_and_never_too_late(data, agents, staleness):
     """Any order of scheduling: every time, an agent publishes or, if it may, learns."""
     names, barrier = [str(number) for number in range(agents)], 6
     coordinator = AsyncCoordinator(names, 1, barrier)
