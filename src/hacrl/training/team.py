@@ -191,7 +191,9 @@ def build_team(
     """Build the team of a recipe. Models are loaded last, so that other mistakes show early."""
     task = task or load_task(recipe.task)
     method = recipe.method
-    assert isinstance(method, Method)  # registered methods are, and `module:Class` has to be
+    if not isinstance(method, Method):
+        message = f"{method.name!r} is not a method: derive it from hacrl.methods.Method"
+        raise RecipeError("recipe", [Problem("method", message)])
     if method.one_tokenizer:
         _refuse_other_tokenizers(recipe)
     drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.agents))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hacrl.recipe import RecipeError, parse_recipe
+from hacrl.recipe import MethodSettings, RecipeError, parse_recipe
 from hacrl.tasks.toy_models import models as toy_models
 from hacrl.training.team import PromptOrder, build_team, vocabulary
 from hacrl.types import Prompt
@@ -61,3 +61,9 @@ def test_directories_are_compared_by_what_they_hold(tmp_path):
     one, same, other = (vocabulary(str(tmp_path / name)) for name in ("one", "same", "other"))
     assert one == same
     assert other == {**one, "<new>": len(one)}
+
+
+def test_settings_without_loss_terms_are_not_a_method():
+    settings = recipe("toy:state-a").model_copy(update={"method": MethodSettings(name="module:Class")})
+    with pytest.raises(RecipeError, match=r"method: 'module:Class' is not a method: derive it from"):
+        build_team(settings)
