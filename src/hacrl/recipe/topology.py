@@ -8,11 +8,11 @@ from hacrl.recipe.problems import Problem, nearest
 from hacrl.recipe.settings import ExchangeSettings
 
 Topology = Mapping[str, tuple[str, ...]]
-"""Learner -> the peers it learns from, sorted by name: an agent's place in a list never matters."""
+"""Learner -> the peers it learns from, sorted by name: the order of agents in a recipe never matters."""
 
 
 def make_topology(exchange: ExchangeSettings, agents: Sequence[str]) -> Topology:
-    """What the settings mean for these agents; `topology_problems` has found nothing wrong with them."""
+    """The peers of every agent; the settings have passed `topology_problems`."""
     kind = exchange.topology
     if kind == "everybody":
         pairs = {(source, learner) for source in agents for learner in agents if source != learner}
@@ -26,7 +26,7 @@ def make_topology(exchange: ExchangeSettings, agents: Sequence[str]) -> Topology
     else:
         pairs = set(kind)
     return {
-        learner: tuple(sorted(source for source, taught in pairs if taught == learner)) for learner in agents
+        learner: tuple(sorted(source for source, target in pairs if target == learner)) for learner in agents
     }
 
 
@@ -37,10 +37,10 @@ def _ring(agents: Sequence[str]) -> set[tuple[str, str]]:
 
 
 def topology_problems(exchange: ExchangeSettings, names: Sequence[str]) -> Iterator[Problem]:
-    """Hubs and pairs that do not go with the agents."""
+    """Hubs and pairs that do not match the agents."""
     topology, hub = exchange.topology, exchange.hub
     if topology == "star" and hub is None:
-        yield Problem("exchange.hub", f"missing: a star needs one of the agents {list(names)} in its middle")
+        yield Problem("exchange.hub", f"missing: a star needs one of the agents {list(names)} as its hub")
     if topology != "star" and hub is not None:
         yield Problem("exchange.hub", f"only a star has a hub, but exchange.topology is {topology!r}")
     elif hub is not None and hub not in names:
