@@ -2,11 +2,14 @@
 
     python -m benchmarks.trl        one training step beside the same step of TRL
     python -m benchmarks.scaling    how the cost of a step grows
-    python -m benchmarks.two_cores  what a second core adds when two agents do not wait for each other
+    python -m benchmarks.two_cores  what a second core adds when two agents are independent
     python -m benchmarks.steps      where the time of a training step goes, and what saving costs
     python -m benchmarks.runtimes   all agents in one process against one process per agent on Ray
     python -m benchmarks.waiting    agents on Ray that wait for each other against agents that do not
     python -m benchmarks.verifiers  responses checked per second
 
-`python -m benchmarks.gold_responses` makes a file to try a verifier on. `--help` shows the options of each.
+    python -m benchmarks.toy_models   accuracy of the toy models before training
+    python -m benchmarks.calibration  how often a comparison's verdict is wrong, by simulation
+
+`python -m benchmarks.gold_responses` makes a file to try a verifier on. `--help` shows a command's options.
 """

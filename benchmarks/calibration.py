@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.command import command
 from hacrl.analysis.compare.statistics import ALPHA, Array, compare, measure
 
 
@@ -50,7 +51,7 @@ def verdict_shares(world: World, comparisons: int, seed: int = 0) -> tuple[float
 
 
 def any_wrong_verdict(world: World, families: int, methods: int, seed: int = 0) -> float:
-    """The share of families in which any of several equal methods is told apart from an equal reference."""
+    """The share of families in which any of several equal methods gets a verdict against an equal reference."""
     rng = np.random.default_rng(seed)
     wrong = 0
     for _ in range(families):
@@ -89,7 +90,7 @@ SHIFTS = (0.2, 0.3, 0.4, 0.6)
 
 
 def main() -> None:
-    """Print the tables of `docs/compare.md`."""
+    """Simulate comparisons and print how often their verdicts are wrong: the tables of docs/compare.md."""
     print("| two equal methods | called better | called worse | either | plain bootstrap: either |")
     print("|---|---|---|---|---|")
     for name, world in NULL_WORLDS.items():
@@ -107,5 +108,7 @@ def main() -> None:
         print(f"| {(first - second).mean():.3f} | {power[0]:.2f} | {power[1]:.2f} |", flush=True)
 
 
+app = command(main)
+
 if __name__ == "__main__":
-    main()
+    app()

@@ -1,4 +1,4 @@
-"""What the command lines of all benchmarks have in common."""
+"""The command line that all benchmarks share."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def show(tables: Sequence[TextTable], figures: Any, markdown: bool, json_file: P
 
 
 def progress(doing: str) -> None:
-    """Tell what is being measured, apart from the tables."""
+    """Print what is being measured to stderr, apart from the tables."""
     typer.echo(f"... {doing}", err=True)

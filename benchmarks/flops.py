@@ -17,7 +17,7 @@ GEMM_SIZE = 1024
 def forward_flops(size: Size, prompt: int, responses: Sequence[int]) -> int:
     """Multiplications and additions to get the log-probs of all responses to one prompt.
 
-    Counted is only what cannot be avoided: the prompt once, every response token that another one follows,
+    Only unavoidable work is counted: the prompt once, every response token that another one follows,
     attention to earlier tokens only, the head once per predicted position (the first one is shared by all
     responses). No padding, no norms, no softmax.
     """

@@ -1,4 +1,4 @@
-"""What a process for every agent brings and costs: the same steps with both runtimes, in turns."""
+"""Gain and overhead of one process per agent: the same steps with both runtimes, alternating."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _pace(agents: Sequence[Path], repeats: int) -> Pace:
 
 
 def _rounds(teams: Mapping[str, Team], repeats: int) -> Iterator[dict[str, StepRecord]]:
-    """The same step with both runtimes; who comes first changes, so that a drift of the machine cancels."""
+    """The same step with both runtimes; the order alternates, so that a drift of the machine cancels out."""
     order = list(teams)
     for step in range(1, repeats + 2):
         progress(f"{len(next(iter(teams.values())).members)} agents: round {step - 1} of {repeats}")

@@ -39,13 +39,13 @@ class StepCosts:
     saving_off: list[float]
     """Whole steps of runs that never save, ..."""
     saving_on: list[float]
-    """... and of runs that save after every step, in turns with the others."""
+    """... and of runs that save after every step, alternating with the others."""
 
 
 def steps(repeats: Repeats = 3, markdown: Markdown = False, json_file: JsonFile = None) -> None:
     """Show where the time of a training step goes, and what saving after every step adds to it.
 
-    Four agents of size S train with HACPO, in turns with and without saving.
+    Four agents of size S train with HACPO, alternating with and without saving.
     """
     costs = measure_steps(repeats)
     show(step_tables(costs), costs, markdown, json_file)
@@ -54,7 +54,7 @@ def steps(repeats: Repeats = 3, markdown: Markdown = False, json_file: JsonFile 
 def measure_steps(repeats: int) -> StepCosts:
     """Train four random agents of size S, whose responses have full length and are all different.
 
-    They would never be right: half of them are rewarded all the same, so that there is something to update.
+    None of them would be right, so half of them get a reward anyway: otherwise there would be no gradient.
     """
     with tempfile.TemporaryDirectory() as folder:
         agents = [_make_agent(Path(folder) / f"agent-{number}", number) for number in range(AGENTS)]

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from benchmarks.command import command
 from hacrl.agents.policy import Policy
 from hacrl.recipe.settings import SamplingSettings
 from hacrl.tasks.procedural import TASKS, load_procedural
@@ -41,11 +42,11 @@ def accuracy(
     return {**kinds, "mean": fmean(kinds.values())}
 
 
-def print_tables(names: Iterable[str] = toy_models.AGENTS) -> None:
+def main() -> None:
     """Print size, tokenizer and test accuracy of the toy models, by task; missing ones are made first."""
     by_task: dict[str, list[str]] = defaultdict(list)
-    for name in names:
-        by_task[toy_models.AGENTS[name].task].append(name)
+    for name, agent in toy_models.AGENTS.items():
+        by_task[agent.task].append(name)
     for task, agents in by_task.items():
         Console(width=140).print(_table(task, agents))
 
@@ -75,5 +76,7 @@ def _table(task: str, names: Iterable[str]) -> Table:
     return table
 
 
+app = command(main)
+
 if __name__ == "__main__":
-    print_tables()
+    app()

@@ -1,4 +1,4 @@
-"""What a second core adds when two agents have nothing to do with each other: the most a runtime can reach.
+"""What a second core adds when two agents are independent: an upper bound for every runtime.
 
 Whole steps that agents take together, with their waiting and exchange, are in `runtimes.py`.
 """

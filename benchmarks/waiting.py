@@ -1,4 +1,4 @@
-"""What it brings two agents on Ray not to wait for each other in every step."""
+"""How much faster agents on Ray are if they do not wait for each other in every step."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Team
 
 LARGE = Workload(SIZES["M"], eos_hazard=0.02, max_new=512, prompts=2, samples=4, learning_rate=NO_LEARNING)
-"""The longest response decides how long an agent samples. Of a few that end at random it is now long, now
-short; of the 128 of other measurements it always reaches the limit, and nobody would be late in turns."""
+"""An agent samples until its longest response ends. With 8 responses that end at random this varies between
+steps; with the 128 of other benchmarks it is always the limit, and the same agent would always be slow."""
 SMALL = replace(LARGE, size=replace(SIZES["S"], vocab=LARGE.size.vocab))
-"""Words that both know."""
+"""Its vocabulary is the large one's: both have the same prompts."""
 STEPS = 8
-"""From one meeting to the next."""
+"""From one barrier to the next."""
 Stretch = Sequence[StepRecord]
-"""The steps from one meeting to the next."""
+"""The steps from one barrier to the next."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Waiting:
     gain: Spread
     """How many times as fast it is without waiting."""
     bound: Spread
-    """What that could be at most, from the times each agent draws and learns in synchronous steps."""
+    """The upper bound of the gain, from each agent's sampling and update times in synchronous steps."""
 
 
 @dataclass(frozen=True)
 class Teams:
-    """Two large agents, of which now this one, now that one is slow; and a small and a large one."""
+    """Two large agents (alternating stragglers), and a small and a large one."""
 
     equal: Waiting
     unequal: Waiting
@@ -53,7 +53,7 @@ def waiting(repeats: Repeats = 5, markdown: Markdown = False, json_file: JsonFil
     """Count the steps per hour of agents on a local Ray that wait for each other, and that do not.
 
     Two large agents, then a small and a large one, with responses of very different lengths. Every round has
-    eight steps with waiting and the same eight without. The last column is the most that could be gained.
+    eight steps with waiting and the same eight without. The last column is an upper bound of the gain.
     """
     found = measure_waiting(repeats)
     show([waiting_table(found)], found, markdown, json_file)
@@ -65,7 +65,7 @@ def measure_waiting(repeats: int) -> Teams:
 
 
 def _measure(works: Sequence[Workload], repeats: int) -> Waiting:
-    """Who comes first changes from round to round, so that a drift of the machine cancels."""
+    """The order alternates from round to round, so that a drift of the machine's speed cancels out."""
     with tempfile.TemporaryDirectory() as folder:
         team = _team(Path(folder), works)
         try:
@@ -103,7 +103,7 @@ def _seconds(stretch: Stretch) -> float:
 
 
 def _bound(stretch: Stretch, agents: Sequence[str]) -> float:
-    """In every phase the slowest agent is waited for; nobody can be faster than the agent with most to do."""
+    """Synchronous steps wait for the slowest agent of every phase; no run beats the agent with most work."""
     phases = [
         [record.seconds[f"{phase}/{agent}"] for agent in agents]
         for record in stretch
@@ -125,7 +125,7 @@ def waiting_table(found: Teams) -> TextTable:
         for name, team in (("two large agents", found.equal), ("a small and a large one", found.unequal))
     ]
     header = ("", "steps per hour, waiting", "not waiting", "gain", "gain at most")
-    title = f"Agents on Ray, responses of very different lengths, meeting every {STEPS} steps"
+    title = f"Agents on Ray, responses of very different lengths, a barrier every {STEPS} steps"
     return TextTable(title, header, rows)
 
 

@@ -30,7 +30,7 @@ def trl(
 ) -> None:
     """Time one training step beside the same step of TRL on this machine.
 
-    Both sides take turns in one process, on one thread, with copies of one random model. Exit code 1 if they
+    Both sides alternate in one process, on one thread, with copies of one random model. Exit code 1 if they
     do not compute the same log-probs, loss, gradient and new weights.
 
     The tables are explained in docs/performance.md.

@@ -92,7 +92,7 @@ def _environment() -> dict[str, str]:
 
 
 def _cpu() -> str:
-    """The processor's name where Linux tells it."""
+    """The processor's name, from Linux if possible."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]

@@ -15,7 +15,7 @@ from benchmarks.workload import Workload, workload_from_json
 ROOT = Path(__file__).parents[2]
 """From here `benchmarks` can be imported."""
 STEPS = 2
-"""The second step finds optimiser state and allocator as every later one does."""
+"""From the second step on, optimiser state and allocator are as in every later one."""
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def test_the_others_go_on_without_a_lost_agent_and_the_run_can_be_resumed(settin
     assert summary["agents"][other]["retired"] is None
     assert summary["agents"][other]["after"]
     assert [path.name for path in (tmp_path / "run" / "agents").iterdir()] == [other]
-    assert any("The others go on without it" in text for text in display.warnings)
+    assert any("The others continue without it" in text for text in display.warnings)
     monkeypatch.undo()
     longer = run(settings | {"steps": 4, "runtime": "local"}, tmp_path / "run", resume=True)
     assert longer["steps"] == 4

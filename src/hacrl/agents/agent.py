@@ -1,4 +1,4 @@
-"""What the training loop needs of an agent, whichever process the agent runs in."""
+"""What the training loop needs from an agent, whichever process the agent runs in."""
 
 from __future__ import annotations
 

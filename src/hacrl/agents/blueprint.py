@@ -35,7 +35,7 @@ class Blueprint:
 
     @property
     def device(self) -> str:
-        """Where the agent computes, as the recipe says it."""
+        """Where the agent computes, as the recipe has it."""
         return self.agent.device
 
     def load(self, ranks: Ranks | None = None) -> Policy:

@@ -46,7 +46,7 @@ def _check_schedule(settings: OptimiserSettings, total_updates: int | None) -> N
 class Optimiser:
     """One agent's optimiser.
 
-    Weights in half precision get a master copy in fp32: rounding would swallow updates of 1e-6.
+    Weights in half precision get a master copy in fp32: updates of 1e-6 would be lost to rounding.
     Weights that are sharded over ranks stay sharded, and so do their gradients and moments.
     """
 

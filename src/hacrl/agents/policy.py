@@ -67,8 +67,8 @@ class Policy:
         """Use a model in memory as an agent; it is trained in place.
 
         Without `optimiser` the agent samples and scores but cannot be trained: it has neither moments nor a
-        copy of its initial weights. `total_updates` of the whole run are what a learning rate that decays
-        needs to know. `seed` initialises the LoRA adapters. With `critic` a second model judges its
+        copy of its initial weights. A learning rate that decays needs `total_updates`, those of the
+        whole run. `seed` initialises the LoRA adapters. With `critic` a second model judges its
         responses (`judge`), which PPO needs. With `engine` vLLM draws its responses, at most `max_rows` at a
         time, otherwise the built-in sampler. `template_variables` go to the chat template (see `Rendering`).
         With `ranks` this is one of several processes that hold the agent together: all have to make the same
@@ -114,7 +114,7 @@ class Policy:
         seed: int = 0,
         ranks: Ranks | None = None,
     ) -> Policy:
-        """An agent from a `save_pretrained` directory or a hub id; fp32 on CPU, bf16 on GPU unless told."""
+        """An agent from a `save_pretrained` directory or a hub id; by default fp32 on CPU, bf16 on GPU."""
         device = torch.device(device)
         dtype = dtype or (torch.float32 if device.type == "cpu" else torch.bfloat16)
         network, tokenizer = loading.load_model(model, device, dtype)
@@ -198,7 +198,7 @@ class Policy:
     def update(
         self, mini_batches: Sequence[MiniBatch], objective: Objective, done: int = 0
     ) -> list[UpdateReport]:
-        """One optimiser step per mini-batch that has rows; the objective is given the number of earlier ones.
+        """One optimiser step per mini-batch that has rows; the objective gets the number of earlier ones.
 
         A critic is updated too, on the same rows. `done` counts the updates already made in this step.
         """
@@ -366,7 +366,7 @@ class Policy:
 
     @property
     def _optimisers(self) -> dict[str, Optimiser]:
-        """All optimisers by what the names of their tensors begin with in a training state."""
+        """All optimisers, by the prefix of their tensors' names in a training state."""
         critic = {} if self._critic is None else {CRITIC: self._critic.optimiser}
         return {"": self._trained().optimiser, **critic}
 
@@ -400,7 +400,7 @@ def _make_encoder(
     tokenizer: PreTrainedTokenizerBase,
     template_variables: Mapping[str, object] | None,
 ) -> Rendering:
-    """How the agent writes text, after a check that model and tokenizer belong together."""
+    """The agent's encoder, after a check that model and tokenizer belong together."""
     loading.check_vocabulary(model, tokenizer, agent)
     eos_ids = loading.eos_ids(model, tokenizer)
     if not eos_ids:

@@ -59,7 +59,7 @@ class Rendering:
         self._exact = _exact_copy(tokenizer.backend_tokenizer, self.eos_ids)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Rebuilt, not copied: a copied tokenizer would forget that special tokens' names are only text."""
+        """Rebuilt, not copied: a copied tokenizer would read special tokens' names in texts as tokens."""
         make = partial(
             Rendering,
             self._tokenizer,

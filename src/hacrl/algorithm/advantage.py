@@ -25,15 +25,15 @@ def advantages(
 ) -> tuple[Tensor, Tensor]:
     """`rewards[j, b, i]`, `omega[k, j]` -> `(advantages[k, j, b, i], baseline[k, b])`.
 
-    baseline[k, b] = mean over (j, i) of omega[k, j] * R[j, b, i], the learner's expected reward seen
-    through everybody's answers; the spread is that of all agents' unscaled rewards for the prompt.
+    baseline[k, b] = mean over (j, i) of omega[k, j] * R[j, b, i], the learner's expected reward
+    estimated from everybody's responses; the spread is that of all agents' unscaled rewards for the prompt.
 
     `mask[j, b, i]` marks samples that exist and could be scored; the others get advantage 0 and take
     no part in mean or spread (their reward may be NaN).
 
-    Two guards: a prompt whose rewards are all equal teaches nothing (the baseline is that reward, the
+    Two guards: a prompt whose rewards are all equal gives no gradient (the baseline is that reward, the
     advantage 0); a baseline above `reward_max` cannot be an expected reward, and the learner's own mean
-    for the prompt is used instead (the plain mean of everybody if the learner did not answer it).
+    for the prompt is used instead (the plain mean of everybody if the learner has no response to it).
     """
     mask = _scored(rewards, mask)
     lengths = check_shapes(rewards=(rewards, "jbi"), omega=(omega, "kj"))
@@ -66,7 +66,7 @@ def own_advantages(
     mask = _scored(rewards, mask)
     agents, prompts, _ = rewards.shape
     alone = torch.ones(1, 1, device=rewards.device)
-    # An agent's group for a prompt is a "prompt" of its own, answered by one agent.
+    # An agent's group for a prompt is a "prompt" of its own, with one agent's responses.
     groups = rewards.reshape(1, agents * prompts, -1)
     own, baseline = advantages(groups, alone, epsilon=epsilon, mask=mask.reshape(groups.shape))
     own = own.reshape(rewards.shape)
@@ -87,19 +87,19 @@ def _baseline(reward: Tensor, omega: Tensor, mask: Tensor, reward_max: float) ->
     """baseline[k, b] with both guards; `reward` is 0 where masked."""
     sums = reward.sum(-1)  # [j, b]
     counts = mask.sum(-1)  # [j, b]
-    answers = counts.sum(0).clamp(min=1)  # [b]
-    expected = omega @ sums / answers
-    everybody = sums.sum(0) / answers
+    responses = counts.sum(0).clamp(min=1)  # [b]
+    expected = omega @ sums / responses
+    everybody = sums.sum(0) / responses
     own = torch.where(counts > 0, sums / counts.clamp(min=1), everybody)
     expected = torch.where(expected > reward_max, own, expected)
     lowest, highest = _extremes(reward, mask)
-    # With no answer at all, lowest > highest: the baseline is 0.
+    # With no response at all, lowest > highest: the baseline is 0.
     uniform = torch.where(mask.any(-1).any(0), highest, 0.0)
     return torch.where(lowest >= highest, uniform, expected)
 
 
 def _spread(reward: Tensor, mask: Tensor) -> Tensor:
-    """Sample standard deviation per prompt over every agent's answers, exactly 0 when they are equal."""
+    """Sample standard deviation per prompt over every agent's responses, exactly 0 when they are equal."""
     count = mask.sum((0, 2))
     mean = reward.sum((0, 2)) / count.clamp(min=1)
     deviations = torch.where(mask, reward - mean[None, :, None], 0.0)

@@ -1,4 +1,4 @@
-"""How good each agent is at the moment, and the ratio omega between agents (paper, Section 3.1)."""
+"""Each agent's current capability, and the ratio omega between agents (paper, Section 3.1)."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CLAMP = (0.1, 10.0)
 class Capability:
     """Rolling mean of every agent's last batch means, and `omega[k, j] = P_hat[k] / P_hat[j]`.
 
-    What is fed in is the caller's choice: the mean reward of the batch (the paper), or the share of
+    The caller chooses what a batch mean is: the mean reward of the batch (the paper), or the share of
     rewards above zero. An agent that was never scored counts as capability 0.
     """
 
@@ -76,11 +76,11 @@ class Capability:
         return (floored[:, None] / floored[None, :]).clamp(*self.clamp)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything needed to go on, as plain JSON values."""
+        """Everything needed to resume, as plain JSON values."""
         return {"window": self.window, "history": [list(history) for history in self._history]}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from `state_dict`."""
+        """Resume from `state_dict`."""
         if state["window"] != self.window:
             raise ValueError(f"window: expected {self.window}, got {state['window']!r}")
         history = [[float(mean) for mean in means] for means in state["history"]]

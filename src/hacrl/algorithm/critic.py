@@ -1,4 +1,4 @@
-"""What a critic's values make of rewards: an advantage for every token, and the loss of the values."""
+"""PPO's critic: an advantage for every token from rewards and values, and the loss of the values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CriticParams:
     lam: float = 1.0
     """GAE's lambda: 1 compares with the final reward only, 0 with the next token's value only."""
     value_clip: float = 0.5
-    """How far a value may move from the one before the step and still be pushed on."""
+    """A value that has moved this far from the one before the step, towards its return, has no gradient."""
     learning_rate: float | None = None
     """None: ten times the agent's."""
 
@@ -44,11 +44,11 @@ def gae(
     rows = torch.arange(len(rewards), device=mask.device)
     received = torch.zeros_like(values)
     received[rows, mask.sum(1) - 1] = rewards.to(values)
-    surprise = received + gamma * torch.nn.functional.pad(values[:, 1:], (0, 1)) - values
+    td_error = received + gamma * torch.nn.functional.pad(values[:, 1:], (0, 1)) - values
     advantages = torch.zeros_like(values)
     later = torch.zeros_like(values[:, 0])
     for t in reversed(range(values.shape[1])):
-        later = torch.where(mask[:, t], surprise[:, t] + gamma * lam * later, 0.0)
+        later = torch.where(mask[:, t], td_error[:, t] + gamma * lam * later, 0.0)
         advantages[:, t] = later
     return advantages, advantages + values
 

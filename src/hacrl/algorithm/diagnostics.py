@@ -32,7 +32,7 @@ def window_shares(ratio: Tensor, update: int, params: HacpoParams) -> WindowShar
 
 
 def effective_sample_size(weights: Tensor) -> float:
-    """(sum w)^2 / sum w^2 of non-negative weights `[s]`: how many equally weighted samples they are worth."""
+    """(sum w)^2 / sum w^2 of non-negative weights `[s]`: as many equally weighted samples."""
     check_shapes(weights=(weights, "s"))
     check_finite("weights", weights)
     if not len(weights) or float(weights.max()) <= 0.0:
@@ -48,11 +48,11 @@ def ratio_quantiles(ratio: Tensor, levels: Sequence[float] = (0.05, 0.25, 0.5, 0
     return ratio.double().quantile(at) if len(ratio) else torch.full_like(at, torch.nan)
 
 
-def largest_advantage(answers: int, rewards: Tensor, reward_max: float = 1.0) -> float:
-    """The largest |A| that `answers` to a prompt can give when rewards take only the two values seen.
+def largest_advantage(responses: int, rewards: Tensor, reward_max: float = 1.0) -> float:
+    """The largest |A| among so many `responses` to a prompt, if rewards take only the two values seen.
 
-    One answer that differs from all others has the smallest spread, range / sqrt(answers), and the baseline
-    lies in [0, reward_max]. With more than two values the spread can be as small as it likes: infinity.
+    One response that differs from all others has the smallest spread, range / sqrt(responses), and the
+    baseline lies in [0, reward_max]. With more than two values the spread has no lower bound: infinity.
     """
     values = sorted(set(rewards.flatten().tolist()))
     if len(values) > 2:
@@ -61,7 +61,7 @@ def largest_advantage(answers: int, rewards: Tensor, reward_max: float = 1.0) ->
         return 0.0
     lowest, highest = map(float, values)
     furthest = max(highest, reward_max) - min(lowest, 0.0)
-    return math.sqrt(answers) * furthest / (highest - lowest)
+    return math.sqrt(responses) * furthest / (highest - lowest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,16 +73,16 @@ class EstimatorError:
     bias_error: float
     """Standard error of the bias over prompts."""
     systematic: float
-    """Root mean square over prompts of each prompt's own bias: what more answers would not take away."""
+    """Root mean square over prompts of each prompt's own bias: what more responses would not reduce."""
     rmse: float
     """Root mean square error of one estimate for one prompt: systematic part and noise together."""
 
 
 def estimator_error(estimates: Tensor, truth: Tensor, truth_variance: Tensor) -> EstimatorError:
-    """`estimates[r, b]` of repeated draws against `truth[b]`, a mean of variance `truth_variance[b]` itself.
+    """`estimates[r, b]` of repeated draws against `truth[b]`, itself a mean with `truth_variance[b]`.
 
-    The truth must come from other samples than the estimates; what its own noise adds to the squares is
-    taken off.
+    The truth must come from other samples than the estimates; its own variance is subtracted from the
+    squared errors.
     """
     check_shapes(estimates=(estimates, "rb"), truth=(truth, "b"), truth_variance=(truth_variance, "b"))
     draws, prompts = estimates.shape
@@ -115,7 +115,7 @@ class SampleStatistics:
 
     rows: int
     flat: float
-    """Share without an advantage: all answers to the prompt got the same reward."""
+    """Share without an advantage: all responses to the prompt got the same reward."""
     outside: float
     """Share with an advantage that a window or clip cuts off."""
     effective_sample_size: float
@@ -140,12 +140,12 @@ class SampleStatistics:
 def sample_statistics(coefficients: Tensor, advantage: Tensor) -> SampleStatistics:
     """From weight times advantage, and the advantage, of all of a source's responses `[s]`."""
     check_shapes(coefficients=(coefficients, "s"), advantage=(advantage, "s"))
-    taught = advantage != 0
-    weights = (coefficients[taught] / advantage[taught]).double()
+    trained = advantage != 0
+    weights = (coefficients[trained] / advantage[trained]).double()
     count = max(1, len(coefficients))
     return SampleStatistics(
         rows=len(coefficients),
-        flat=int((~taught).sum()) / count,
+        flat=int((~trained).sum()) / count,
         outside=int((weights == 0).sum()) / count,
         effective_sample_size=effective_sample_size(weights),
         weight_variance=float(weights.var()) if len(weights) > 1 else 0.0,

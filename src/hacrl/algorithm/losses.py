@@ -135,9 +135,10 @@ def surrogate_loss(
 
 
 def imitation_loss(logps: Tensor, mask: Tensor, weight: Tensor) -> Tensor:
-    """-weight * log pi(y): the text is learned as it stands, no ratio and nobody else's log-probs.
+    """-weight * log pi(y): plain log-likelihood, without a ratio or any other model's log-probs.
 
-    The sum over tokens, not their mean: a mean would teach short texts more strongly than long ones.
+    The sum over tokens, not their mean: a mean would weigh the tokens of short texts more than those of long
+    ones.
     """
     check_shapes(logps=(logps, "st"), mask=(mask, "st"), weight=(weight, "s"))
     check_finite("weight", weight, LARGEST_ADVANTAGE)
@@ -153,7 +154,7 @@ def kl_low_variance(logps: Tensor, reference_logps: Tensor, mask: Tensor) -> Ten
 
 
 def _peer_weight(capped: Tensor, omega: Tensor, alpha: float) -> Tensor:
-    """omega * sg(c)^alpha: listen more to the stronger (2), trust less what is unlikely (3)."""
+    """omega * sg(c)^alpha: stronger sources weigh more (mechanism 2), unlikely responses less (3)."""
     check_finite("omega", omega, LARGEST_OMEGA)
     return omega * (capped.detach() ** alpha).clamp(max=math.exp(LOG_RATIO_BOUND))
 

@@ -87,7 +87,7 @@ class GspoObjective:
 
 @dataclass(frozen=True)
 class GrpoObjective:
-    """`grpo_loss`; own responses, or peers' that the learner has scored: it compares token by token."""
+    """`grpo_loss`; own responses, or peers' that the learner has scored: it needs log-probs per token."""
 
     clip_low: float = GRPO_CLIP_LOW
     clip_high: float = GRPO_CLIP_HIGH
@@ -99,7 +99,7 @@ class GrpoObjective:
 
 @dataclass(frozen=True)
 class PpoObjective:
-    """`ppo_loss`; own responses that a critic has judged, because it goes token by token."""
+    """`ppo_loss`; own responses that a critic has judged: it needs advantages per token."""
 
     clip_low: float = PPO_CLIP_LOW
     clip_high: float = PPO_CLIP_HIGH

@@ -1,4 +1,4 @@
-"""Losses that published published methods of HACPO have on peers' responses, unreduced as in `objective`.
+"""Losses of other published methods on peers' responses, unreduced as in `losses`.
 
 Weights and filters are taken at the current policy and have no gradient of their own.
 """
@@ -37,8 +37,8 @@ def truncated_loss(
     """F-TIS: -min(R, truncation) * A * log pi per token, with R = pi / pi_source.
 
     A response with A < 0 and an estimated KL(source || learner) of at least `kl_limit` nats has no gradient:
-    pushing down what the learner would hardly say is noise. Where `source_logps` are unknown (0) because the
-    source cuts the text into other tokens, R is the sequence ratio at every token.
+    pushing down a response that the learner would hardly ever sample only adds noise. Where `source_logps`
+    are unknown (0) because the source has other tokens, R is the sequence ratio at every token.
     """
     mask = _checked(logps, mask, advantage)
     check_shapes(
@@ -76,8 +76,8 @@ def admitted_loss(
 
 
 def shaped_loss(logps: Tensor, mask: Tensor, advantage: Tensor, shaping: float = LUFFY_SHAPING) -> Tensor:
-    """LUFFY: -f(pi) * A per token, f(p) = p / (p + shaping): tokens the learner finds unlikely pull harder
-    than under p itself, and the source's probabilities are not needed.
+    """LUFFY: -f(pi) * A per token, f(p) = p / (p + shaping): unlikely tokens have a larger
+    gradient than under p itself, and the source's probabilities are not needed.
     """
     mask = _checked(logps, mask, advantage)
     check_number("shaping", shaping, low=1e-6)
@@ -104,7 +104,7 @@ def distillation_loss(logps: Tensor, mask: Tensor, teacher_logps: Tensor, weight
 
 
 def _checked(logps: Tensor, mask: Tensor, advantage: Tensor) -> Tensor:
-    """The token mask, after what all losses here need was checked."""
+    """The token mask, after the checks that all losses here need."""
     check_shapes(logps=(logps, "st"), mask=(mask, "st"), advantage=(advantage, "s"))
     check_finite("advantage", advantage, LARGEST_ADVANTAGE)
     return as_token_mask(mask)

@@ -33,7 +33,7 @@ class HacpoParams:
     alpha: float = 1.0
     """Exponent of the stop-gradient weight (mechanism 3); 0 switches it off."""
     window: bool = True
-    """False: no window of their own for peers; their ratio is clipped by GSPO's rule like one's own."""
+    """False: peers have no window; their ratio is clipped by GSPO's rule, like that of own responses."""
 
     def __post_init__(self) -> None:
         check_number("clip_low", self.clip_low, low=0.0, high=1.0)

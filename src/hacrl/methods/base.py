@@ -1,4 +1,4 @@
-"""What a method is: settings in a recipe, who responds to which prompts, and the loss terms of a learner."""
+"""The interface of a method: its settings, who responds to which prompts, and each learner's loss terms."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ class View:
     learner: str
     table: RewardTable
     omega: Tensor
-    """[k, j]: learner over source, everywhere."""
+    """[k, j]: the capability of agent k over that of agent j."""
     reward_max: float
     mini_batches: int
-    """Updates that are made on one source's responses."""
+    """Updates made on one source's responses."""
     kinds: Sequence[str] = ()
     """[b]: the kind of every prompt; empty: all are of one kind."""
     likelihood: Callable[[Tensor], Tensor] = _unknown
     """Of the responses in a mask [j, b, i], the learner's mean log-prob per token before the step; NaN
     elsewhere and where it cannot encode them. Peers' responses cost the learner a forward pass."""
     trained_on: frozenset[str] = frozenset()
-    """Agents whose responses the learner has trained on already, when it did not wait for all of them: these
-    are compared with the others, but not trained on again."""
+    """Asynchronous runs: agents whose responses of this step the learner has trained on already. They count
+    in baselines, but are not trained on again."""
     awaited: frozenset[str] = frozenset()
-    """Agents whose responses will come later."""
+    """Asynchronous runs: agents whose responses of this step have not arrived yet."""
 
     @property
     def k(self) -> int:
@@ -67,7 +67,7 @@ class View:
 
     @property
     def new(self) -> Tensor:
-        """[j, 1, 1] bool: the agents whose responses are trained on now; everybody's if nobody is late."""
+        """[j, 1, 1] bool: the agents whose responses are trained on now; all in a synchronous step."""
         return torch.tensor([agent not in self.trained_on for agent in self.table.agents])[:, None, None]
 
     @property
@@ -77,13 +77,13 @@ class View:
 
     @property
     def peer_updates(self) -> int:
-        """Updates a sharing method makes on peers' responses: controls make as many without peers."""
+        """Updates a sharing method makes on peers' responses; controls make as many on own ones."""
         return self.mini_batches * (len(self.table.agents) - 1)
 
     def due(self, updates: int) -> int:
-        """Of so many updates on everybody's responses those on the new ones, an equal share for every agent.
+        """How many of `updates` on everybody's responses go to the new ones: an equal share for every agent.
 
-        Over all times at which the learner receives responses of the step they add up to `updates`.
+        Over all deliveries of a step's responses, the shares add up to `updates`.
         """
         present = {
             agent for agent, groups in zip(self.table.agents, self.table.samples, strict=True) if any(groups)
@@ -96,7 +96,7 @@ class View:
 class Method(MethodSettings):
     """How agents learn from a step's responses. Its fields are its keys in a recipe.
 
-    Deriving from it is all a new method needs: `loss_terms`, and what differs from the defaults here and in
+    A new method is a subclass with `loss_terms` and whatever differs from the defaults here and in
     `MethodSettings`. `docs/own.md` has a complete example.
     """
 
@@ -120,13 +120,13 @@ class Method(MethodSettings):
         """What one learner trains on in this step, in order."""
 
     def baseline(self, view: View) -> Tensor | None:
-        """[b] what the learner's rewards are compared with, if that is not its own group's mean."""
+        """[b] the learner's baseline, if it is not its own group's mean."""
         return None
 
     def metrics(self, view: View, terms: Sequence[LossTerm]) -> dict[str, float]:
-        """Numbers of the method's own on one learner's step, logged under `agent/<learner>/`."""
+        """The method's own metrics of one learner's step, logged under `agent/<learner>/`."""
         return {}
 
     def pair_metrics(self, view: View, source: str) -> dict[str, float]:
-        """The same on one source's responses, logged under `cross/<source>-><learner>/`."""
+        """The same for one source's responses, logged under `cross/<source>-><learner>/`."""
         return {}

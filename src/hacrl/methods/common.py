@@ -1,4 +1,4 @@
-"""What several methods do alike: GSPO on own responses, imitation, choices among peers' responses."""
+"""Parts that several methods share: GSPO on own responses, imitation, choices among peers' responses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Alone(Method):
 
 
 class OwnPrompts(Method):
-    """Methods whose agents respond to as many prompts as otherwise, but no two of them to the same."""
+    """Methods in which every agent has prompts of its own, as many as with other methods."""
 
     def prompts_drawn(self, prompts_per_step: int, agents: int) -> int:
         """A share for every agent."""
@@ -166,7 +166,7 @@ def one_each(view: View, candidates: Tensor) -> Tensor:
 def strongest(view: View) -> int:
     """Index of the most capable agent among the learner and its sources; of equals the first by name.
 
-    One whose responses come later counts: nobody takes its place until then.
+    An agent whose responses have not arrived yet counts as well: no other agent stands in for it.
     """
     known = [
         j

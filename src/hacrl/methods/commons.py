@@ -1,4 +1,4 @@
-"""Commons: agents respond to prompts of their own, and all imitate what was verified and passes a gate."""
+"""Commons: agents respond to prompts of their own and imitate all verified responses that pass a gate."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from hacrl.recipe import Recipe
 
 FEW = 2.0
-"""Prompts of a kind at which half of a lead is believed."""
+"""With so many prompts of a kind, a lead counts half; with more, more of it."""
 
 
 @register
 class Commons(GspoOnOwn, OwnPrompts):
     """GSPO on own responses, then the distinct verified responses of all are imitated, own ones included.
 
-    A peer's success is news where the learner has not tried: so no two agents respond to the same prompt. A
-    learner believes only what it has verified itself. And a right response can still do harm: two agents that
-    write right responses in different ways would unlearn both. So a gate lets a peer's response through if
-    it is familiar to the learner, or if its author is clearly better at this kind of prompt.
+    A peer's success adds most where the learner has not tried, so no two agents get the same prompt. The
+    learner verifies peers' responses itself. Right responses can still do harm: if two agents write them in
+    different styles, imitation makes both worse. So a gate accepts a peer's response only if the learner
+    finds it likely enough, or if the peer is clearly better at this kind of prompt.
     """
 
     name: Literal["commons"] = "commons"
@@ -40,9 +40,9 @@ class Commons(GspoOnOwn, OwnPrompts):
     passes: Count = PASSES
     """Times a step's verified responses are imitated."""
     margin: Annotated[float, Field(ge=-1, le=1)] = 0.3
-    """Lead in the share of right responses to a kind of prompt that lets all of a peer's through."""
+    """A peer ahead by this much in its share of right responses to a kind of prompt passes the gate."""
     familiar: Share = 0.05
-    """Else those as likely as all but this share of the learner's own right responses to that kind."""
+    """Otherwise a response passes if it is above this quantile of the likelihood of own right responses."""
 
     reverifies: ClassVar[bool] = True
     symptoms: ClassVar[tuple[Symptom, ...]] = (
@@ -51,31 +51,30 @@ class Commons(GspoOnOwn, OwnPrompts):
             0.05,
             "below",
             "only {value:.1%} of its peers' verified responses pass the gate",
-            "They are neither familiar nor of a clearly better author. A smaller method.margin or "
-            "method.familiar lets more through; peers that write in quite another style may have nothing to "
-            "teach.",
+            "The learner finds them unlikely, and the peers are not clearly better. A smaller method.margin "
+            "or method.familiar accepts more, which may not help with peers of a very different style.",
         ),
     )
 
     def updates(self, mini_batches: int, agents: int, peers: int) -> int:
-        """Own responses, then every pass over the pool; as many for a pool of few peers."""
+        """Own responses, then every pass over the pool; the number does not depend on `peers`."""
         return mini_batches * (1 + (agents - 1) * self.passes)
 
     def problems(self, recipe: Recipe) -> Iterator[Problem]:
-        """What comes late is a pool of its own, which needs updates of its own."""
+        """Late responses are a pool of their own, which needs updates of its own."""
         yield from super().problems(recipe)
         late = recipe.exchange.asynchronous is not None
         if late and recipe.updates.mini_batches < 2 and len(recipe.agents) > 1:
             yield Problem(
                 "updates.mini_batches",
-                "expected at least 2 with method commons and exchange.asynchronous, got 1: what is imitated "
+                "expected at least 2 with method commons and exchange.asynchronous, got 1: the pool "
                 "comes in parts, and each needs an update",
             )
 
     def loss_terms(self, view: View) -> list[LossTerm]:
         """Own responses, then the pool; an agent without peers has GSPO alone.
 
-        Responses that come later are a pool of their own, with their share of the updates.
+        Responses that arrive later are a pool of their own, with their share of the updates.
         """
         own = own_term(view, self.own_objective)
         if len(view.table.agents) == 1:
@@ -84,14 +83,14 @@ class Commons(GspoOnOwn, OwnPrompts):
         return [own, imitation_term(view, pool, view.due(view.peer_updates), self.passes)]
 
     def accepted(self, view: View, pool: Tensor) -> Tensor:
-        """[j, b, i]: of the verified responses in `pool`, its own and the new ones it takes from peers."""
+        """[j, b, i]: of the verified responses in `pool`, its own and peers' new ones that pass the gate."""
         own = pool & view.own
         received = pool & ~own & view.new
         better = received & (leads(view) >= self.margin)[:, :, None]
         return own | better | (received & ~better & self._recognised(view, own, received & ~better))
 
     def _recognised(self, view: View, own: Tensor, asked: Tensor) -> Tensor:
-        """[j, b, i]: familiar ones, compared with own right responses to the same kind; without any, none."""
+        """[j, b, i]: those as likely as own right responses to the same kind; none without any."""
         if not bool(asked.any()):
             return asked
         likelihood = view.likelihood(own | asked)
@@ -103,7 +102,7 @@ class Commons(GspoOnOwn, OwnPrompts):
         return found
 
     def metrics(self, view: View, terms: Sequence[LossTerm]) -> dict[str, float]:
-        """How many of its peers' distinct verified responses the learner takes."""
+        """How many of its peers' distinct verified responses pass the gate."""
         offered = distinct(view.table, view.verified) & view.peers & view.new
         if len(terms) < 2 or not bool(offered.any()):
             return {}

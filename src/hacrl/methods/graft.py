@@ -69,7 +69,7 @@ class Graft(GspoOnOwn):
 def balanced(mine: Tensor, theirs: Tensor, my_responses: Tensor, their_responses: Tensor) -> Tensor:
     """[b] bool: the prompts a peer gives its group for, from both sides' numbers of right responses.
 
-    Neither gives more than it could get; of more candidates those with most right responses, ties included.
+    Both directions get the same number; of more candidates those with most right responses, ties included.
     """
     gives = (mine == 0) & (my_responses > 0) & (theirs > 0) & (theirs < their_responses)
     gets = (theirs == 0) & (their_responses > 0) & (mine > 0) & (mine < my_responses)

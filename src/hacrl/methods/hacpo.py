@@ -51,7 +51,7 @@ JOINT_SYMPTOMS = (
         1.1,
         "above",
         "the baseline's error for one prompt is {value:.2f} times that of the own group's mean",
-        "The learner would do better with its own responses alone as a baseline (gspo, commons).",
+        "A baseline from the learner's own responses alone would be better (gspo, commons).",
     ),
     Symptom(
         "expected_gradient",
@@ -62,7 +62,7 @@ JOINT_SYMPTOMS = (
         "Compare with gspo before trusting the method at this distance between the agents.",
     ),
 )
-"""What looks wrong when rewards are compared with everybody's."""
+"""Symptoms of a baseline from everybody's rewards."""
 
 HACPO_SYMPTOMS = (
     Symptom(
@@ -71,8 +71,8 @@ HACPO_SYMPTOMS = (
         "below",
         "only {value:.1%} of the source's responses had a ratio inside the window",
         "The others give no gradient. A larger method.delta or a smaller method.delta_step opens the window, "
-        "fewer updates.mini_batches keep it open longer. Agents that have drifted far apart may have little "
-        "to teach each other.",
+        "fewer updates.mini_batches keep it open longer. Agents that are very different may gain little "
+        "from each other.",
     ),
     *advised(
         (*COMMON, *JOINT_SYMPTOMS),
@@ -87,18 +87,18 @@ HACPO_SYMPTOMS = (
             "noise": "Too few of its responses count: raise method.delta, prompts_per_step or "
             "samples_per_prompt.",
             "cosine": "Lower method.delta, or leave the pair out of exchange.topology.",
-            "cosine_wrong": "They are pushed down where the learner heads itself: lower method.delta, so "
-            "that only responses that the learner might have given count.",
+            "cosine_wrong": "Pushing them down works against the learner's own gradient: lower method.delta, "
+            "so that only responses count that the learner might have sampled itself.",
             "baseline_bias": "Omega lags behind or is clamped: shorten capability.window, widen "
             "capability.clamp.",
-            "baseline_error": "The learner would do better with its own responses alone as a baseline (gspo, "
+            "baseline_error": "A baseline from the learner's own responses alone would be better (gspo, "
             "commons); hacpo-no_capability_baseline helps only if the plain mean's error is smaller.",
             "expected_gradient": "Lower method.delta; compare with gspo before trusting the method at this "
             "distance.",
         },
     ),
 )
-"""What looks wrong under HACPO, with advice on its own settings."""
+"""Symptoms under HACPO, with advice on its own settings."""
 
 
 class JointGroup(GspoOnOwn):
@@ -237,7 +237,7 @@ class Hacpo(HacpoSettings):
         return {"window": bounds or "-"}
 
     def advice(self, recipe: Recipe) -> Iterator[Problem]:
-        """A closed window: peers' responses without any gradient, but with Adam's momentum all the same."""
+        """A closed window: peers' responses have no gradient, but Adam's momentum still moves the weights."""
         windows = {agent.name: self.windows(recipe, agent.name) for agent in recipe.agents}
         closed = {name: sum(lower >= 1.0 for lower in lowers) for name, lowers in windows.items()}
         if any(closed.values()):

@@ -1,4 +1,4 @@
-"""Controls of HACPO: what it does besides learning from peers."""
+"""Controls of HACPO: the effect of everything besides learning from peers."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hacrl.sharing import LossTerm
 
 @register
 class HacpoMuted(HacpoSettings):
-    """HACPO whose peers' responses have gradient 0: what the extra optimiser steps do by themselves.
+    """HACPO whose peers' responses have gradient 0: the effect of the extra optimiser steps alone.
 
     They are computed and weighted with 0. (A mini-batch of responses with advantage 0 would not be computed,
     and without any gradient an optimiser leaves the weights alone instead of following its momentum.)
     """
 
     name: Literal["hacpo_muted"] = "hacpo_muted"
-    """`hacpo_muted`: peers have no gradient, only updates."""
+    """`hacpo_muted`: peers' responses have updates, but no gradient."""
 
     def loss_terms(self, view: View) -> list[LossTerm]:
         """HACPO's term with coefficient 0 for every peer."""
@@ -36,7 +36,7 @@ class HacpoMuted(HacpoSettings):
 
 @register
 class HacpoCopies(HacpoSettings):
-    """HACPO with copies of oneself as peers: as many as there are peers, always with the same weights.
+    """HACPO with copies of the learner as peers: as many as there are peers, always with its weights.
 
     A copy's responses are further responses of the learner itself: every agent pays for its peers' rollouts.
     """

@@ -18,7 +18,7 @@ from hacrl.sharing import LossTerm
 
 @register
 class Luffy(GspoOnOwn, OneUpdatePerMiniBatch):
-    """One group of own responses and a guest's for every prompt."""
+    """For every prompt one group of own responses, one of them replaced by a peer's."""
 
     name: Literal["luffy"] = "luffy"
     """`luffy`."""

@@ -15,16 +15,16 @@ from hacrl.sharing import LossTerm
 
 
 class OneTeacher(GspoOnOwn, UsesOmega):
-    """Methods in which the strongest agent teaches all others."""
+    """Methods in which all other agents learn from the strongest one."""
 
     def updates(self, mini_batches: int, agents: int, peers: int) -> int:
-        """As many on the teacher's as other methods make on all peers' responses, even if there are few."""
+        """As many updates from the teacher as other methods make on all peers' responses."""
         return mini_batches * (agents if peers else 1)
 
 
 @register
 class Opd(OneTeacher):
-    """GSPO on own responses, then the same responses towards the strongest agent's token probabilities."""
+    """GSPO on own responses, then distillation on them from the strongest agent's token probabilities."""
 
     name: Literal["opd"] = "opd"
     """`opd`: the strongest agent scores own responses, token by token."""

@@ -11,12 +11,12 @@ from hacrl.recipe.settings import Count
 from hacrl.sharing import LossTerm
 
 PASSES = 4
-"""Times a step's pool is imitated, by those that share it and by those that have their own."""
+"""Times a step's pool is imitated, in `commons` as well."""
 
 
 @register
 class OwnPool(GspoOnOwn, TwiceTheRollouts):
-    """GSPO, then own distinct successes are imitated as `commons` imitates everybody's."""
+    """GSPO, then own distinct right responses are imitated as `commons` imitates everybody's."""
 
     name: Literal["pool", "pool_x2"] = "pool"
     """`pool`, or `pool_x2` with twice the rollouts."""

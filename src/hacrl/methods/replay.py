@@ -1,4 +1,4 @@
-"""Replay, a control of sharing: own successes once more, in as many updates as peers' responses would get."""
+"""Replay, a control of sharing: own right responses again, in as many updates as peers' would get."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hacrl.sharing import LossTerm
 
 @register
 class Replay(GspoOnOwn, TwiceTheRollouts):
-    """GSPO, then own successes again with their advantage, unclipped."""
+    """GSPO, then own right responses again with their advantage, unclipped."""
 
     name: Literal["replay", "replay_x2"] = "replay"
     """`replay`, or `replay_x2` with twice the rollouts."""

@@ -18,7 +18,7 @@ from hacrl.sharing import LossTerm
 
 @register
 class SuccessGated(GspoOnOwn, OneUpdatePerMiniBatch):
-    """GSPO on own responses plus `weight` times the log-likelihood of rescuing responses."""
+    """GSPO on own responses plus `weight` times the log-likelihood of peers' responses."""
 
     name: Literal["sgt"] = "sgt"
     """`sgt`."""
@@ -28,10 +28,10 @@ class SuccessGated(GspoOnOwn, OneUpdatePerMiniBatch):
     needs_all_peers: ClassVar[str | None] = "has peers' responses in the same updates as own ones"
 
     def loss_terms(self, view: View) -> list[LossTerm]:
-        """One term: both parts of the loss belong to the same update, or the weight would mean nothing.
+        """One term: both parts of the loss belong to the same update, or Adam would undo the weight.
 
-        An update takes the mean over all its rows; the peers' weight makes that of the two parts
-        mean(own) + weight * mean(rescued), but for a factor that both share.
+        An update takes the mean over all its rows; with the weight of the peers' rows that is
+        mean(own) + weight * mean(peers'), up to a common factor.
         """
         own, rescuers = own_term(view, self.own_objective), self.rescuers(view)
         if not rescuers.any():
@@ -48,7 +48,7 @@ class SuccessGated(GspoOnOwn, OneUpdatePerMiniBatch):
         return [term]
 
     def rescuers(self, view: View) -> Tensor:
-        """[j, b, i]: one verified response of a peer for every prompt the learner tried in vain."""
+        """[j, b, i]: one verified response of a peer for every prompt that the learner failed."""
         tried, solved = (some.any(2).any(0) for some in (view.own, view.own & view.verified))
         failed = (tried & ~solved)[None, :, None]
         return one_each(view, view.peers & view.verified & failed)

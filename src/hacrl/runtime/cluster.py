@@ -1,7 +1,7 @@
 """A Ray cluster: one that is running already, or one started here for this run and reachable from here alone.
 
-Whoever reaches a Ray cluster can run any code on it. So token authentication is always on (Ray >= 2.52), and
-a cluster started here listens on the loopback interface only.
+Anyone who can reach a Ray cluster can run any code on it. So token authentication is always on (Ray >= 2.52),
+and a cluster started here listens on the loopback interface only.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class LocalRuntime:
         return {name: task() for name, task in tasks.items()}
 
     def set_restore_point(self, folder_of: Callable[[str], Path]) -> None:
-        """Agents live and die with the loop: there is nothing to restore."""
+        """Agents are in the loop's own process: there is nothing to restore."""
 
     def notices(self) -> list[str]:
         """No agent is ever restarted or lost."""

@@ -92,7 +92,7 @@ class RayRuntime:
         except AgentLost as lost:
             if self._settings.on_failure != "degrade":
                 raise
-            self._notices.append(f"{lost}. The others go on without it.")
+            self._notices.append(f"{lost}. The others continue without it.")
             return lost
 
     def set_restore_point(self, folder_of: Callable[[str], Path]) -> None:

@@ -42,7 +42,7 @@ class LossTerm:
     """The agent whose policy before the step the ratio is taken to; None: the one that drew the response.
     It reads the learner's tokens, so that it is the learner itself or has the same tokenizer."""
     complete: bool = False
-    """Peers' responses end with the learner's EOS, as what is imitated must; a ratio is taken without it."""
+    """Peers' responses end with the learner's EOS: needed for imitation; ratios are taken without it."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def build_batches(
     exchange: ExchangeSettings = EXCHANGE,
     mini_batches: int = UPDATES.mini_batches,
 ) -> LearnerBatch:
-    """The mini-batches of the learner whose tokens are written, one loss term after the other.
+    """The mini-batches of `tokens.learner`, one loss term after the other.
 
     The result depends on the agents' names, not on their places in the list.
     """
@@ -157,7 +157,7 @@ class _RowWriter:
 
 
 def _logps_of(response_ids: tuple[int, ...], trajectory: Trajectory) -> tuple[float, ...]:
-    """What the source said of each of the learner's tokens: nothing unless they are the source's own."""
+    """The source's log-probs of the learner's tokens; empty unless both cut the text into the same tokens."""
     count = len(response_ids)
     return trajectory.token_logps[:count] if trajectory.token_ids[:count] == response_ids else ()
 

@@ -20,7 +20,7 @@ def collect(trajectories: Iterable[Trajectory]) -> tuple[tuple[Trajectory, ...],
     """A step's trajectories sorted by source, prompt and sample, and how many were rejected, by cause.
 
     A model whose activations overflow draws tokens with NaN log-probs (`non_finite_logp`): one such row would
-    spoil the whole mini-batch of every learner. Rewards are always finite: the rewarder sees to it.
+    make the whole mini-batch of every learner NaN. Rewards are always finite: the rewarder checks them.
     """
     accepted: list[Trajectory] = []
     rejected: Counter[str] = Counter()

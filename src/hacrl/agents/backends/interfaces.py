@@ -1,4 +1,4 @@
-"""What all backends have in common, and the padding and log-prob functions they share."""
+"""The interfaces of all backends, and the padding and log-prob functions they share."""
 
 from __future__ import annotations
 

@@ -48,11 +48,6 @@ class Layout:
     """[n] where their log-probs go in the flattened [s, t] result."""
     shape: tuple[int, int]
 
-    @property
-    def prompt_lengths(self) -> Tensor:
-        """[prompts] number of real tokens."""
-        return self.prompt_mask.sum(1)
-
     def spread(self, logps: Tensor) -> Tensor:
         """Log-probs [n] of the response tokens -> [s, t] in the order of the rows, 0 where padded."""
         flat = logps.new_zeros(self.shape[0] * self.shape[1])
