@@ -51,7 +51,7 @@ def verdict_shares(world: World, comparisons: int, seed: int = 0) -> tuple[float
 
 
 def any_wrong_verdict(world: World, families: int, methods: int, seed: int = 0) -> float:
-    """The share of families in which any of several equal methods gets a verdict against an equal reference."""
+    """The share of families in which any of several equal methods is called different from the reference."""
     rng = np.random.default_rng(seed)
     wrong = 0
     for _ in range(families):
