@@ -33,7 +33,7 @@ class GspoOnOwn(Method):
 
 
 class Alone(Method):
-    """Methods without peers: passes over a step's own responses."""
+    """Methods without sharing: one or more passes over a step's own responses."""
 
     epochs: Count = 1
     """Passes over a step's responses."""
