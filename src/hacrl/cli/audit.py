@@ -12,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hacrl.analysis.audit.audit import Tell
+    from hacrl.analysis.audit.audit import OnProgress
 
 
 def audit(
@@ -56,12 +56,14 @@ def audit(
 def _audit_run(
     run: Path, prompts: int, samples: int, seed: int, checkpoint: int | None, console: Console
 ) -> None:
-    from hacrl.analysis.audit.audit import FILE, Size
+    from hacrl.analysis.audit.audit import FILE, SampleSize
     from hacrl.analysis.audit.audit import audit as measure
     from hacrl.analysis.audit.tables import audit_tables
 
-    with _progress() as tell:
-        found = measure(run, Size(prompts, samples, seed), checkpoint=checkpoint, tell=tell)
+    with _progress() as on_progress:
+        found = measure(
+            run, SampleSize(prompts, samples, seed), checkpoint=checkpoint, on_progress=on_progress
+        )
     for table in audit_tables(found):
         console.print(table)
     for warning in found.warnings:
@@ -72,7 +74,7 @@ def _audit_run(
 
 
 @contextmanager
-def _progress() -> Iterator[Tell]:
+def _progress() -> Iterator[OnProgress]:
     """A bar with time left on a terminal; nothing elsewhere."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn

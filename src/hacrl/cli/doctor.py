@@ -108,7 +108,7 @@ def _updates_table(found: Diagnosis) -> Table:
 
 
 def _memory_table(found: Diagnosis) -> Table:
-    from hacrl.analysis.doctor.advice import places
+    from hacrl.analysis.doctor.advice import device_memory
     from hacrl.analysis.doctor.memory import Memory, in_units
 
     parts = [field.name for field in dataclasses.fields(Memory)]
@@ -118,7 +118,10 @@ def _memory_table(found: Diagnosis) -> Table:
             table.add_row(agent.name, *(in_units(getattr(agent.memory, part)) for part in parts))
         else:
             table.add_row(agent.name, *["?"] * len(parts))
-    totals = [f"{place.name}: {in_units(place.needed)} of {in_units(place.there)}" for place in places(found)]
+    totals = [
+        f"{device.name}: {in_units(device.needed)} of {in_units(device.available)}"
+        for device in device_memory(found)
+    ]
     table.caption = f"together on {', '.join(totals)}; formulas in docs/recipe.md"
     table.caption_justify = "left"
     return table

@@ -1,1 +1,1 @@
-"""What the theory promises, measured: on the agents of a run, and exactly on a toy vocabulary."""
+"""Check the assumptions behind sharing: on a run's agents, and exactly on a toy vocabulary."""

@@ -1,4 +1,4 @@
-"""`hacrl audit RUN`: every measure at every checkpoint, and what is beyond its threshold."""
+"""`hacrl audit RUN`: measure every checkpoint, and warn of symptoms at the last one."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from hacrl.training.team import Team, build_team
 
 FILE = "audit.json"
 
-Tell = Callable[[float, str], None]
-"""Hears the share that is done and what comes next."""
+OnProgress = Callable[[float, str], None]
+"""Called with the share of the work that is done and the name of the next part."""
 
 
 @dataclass(frozen=True)
-class Size:
-    """How much is drawn."""
+class SampleSize:
+    """How many prompts and responses are drawn."""
 
     prompts: int = 64
     samples: int = 64
-    """Answers per prompt that stand for the truth; about as many are drawn again as groups of a step."""
+    """Responses per prompt for the ground truth; about as many again are drawn in groups, as in a step."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -53,53 +53,54 @@ class CheckpointAudit:
 
 @dataclass(frozen=True)
 class Audit:
-    """All that was measured."""
+    """Everything that was measured."""
 
-    size: Size
+    size: SampleSize
     groups: int
     checkpoints: list[CheckpointAudit]
     toy: list[ToyRow]
-    """The run's own settings on the toy vocabulary; empty when its method shares nothing."""
+    """The run's own method on the toy vocabulary; empty if it cannot be enumerated."""
     warnings: list[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain JSON values; what is not finite becomes null."""
+        """Plain JSON values; numbers that are not finite become null."""
         found: dict[str, Any] = _finite(asdict(self))
         return found
 
 
 def audit(
     path: str | Path,
-    size: Size | None = None,
+    size: SampleSize | None = None,
     *,
     checkpoint: int | None = None,
     task: Task | None = None,
     reward_funcs: Sequence[RewardFunction] | None = None,
-    tell: Tell = lambda share, text: None,
+    on_progress: OnProgress = lambda share, text: None,
 ) -> Audit:
     """Measure a finished or stopped run and write `audit.json` into its directory.
 
-    `task` and `reward_funcs` as they were given to `hacrl.train`. `tell` hears how much is done and what
-    comes next.
+    Pass the same `task` and `reward_funcs` as to `hacrl.train`.
     """
-    run, size = open_run(Path(path), checkpoint), size or Size()
-    with run.directory.resume(run.directory.path):  # nobody trains while its checkpoints are read
+    run, size = open_run(Path(path), checkpoint), size or SampleSize()
+    with run.directory.resume(
+        run.directory.path
+    ):  # locks the run: no training while its checkpoints are read
         team = build_team(run.recipe, task=task, reward_funcs=reward_funcs)
         try:
-            found = _audit(run, team, size, tell)
+            found = _audit(run, team, size, on_progress)
         finally:
             team.close()
     write_json(run.directory.path / FILE, found.as_dict())
     return found
 
 
-def _audit(run: SavedRun, team: Team, size: Size, tell: Tell) -> Audit:
-    # Another seed than the run's: no answer that it has trained on is drawn again.
+def _audit(run: SavedRun, team: Team, size: SampleSize, on_progress: OnProgress) -> Audit:
+    # Not the run's seed: a response that was trained on is not drawn again.
     seed = team.seed(f"audit/{size.seed}")
     fresh = replace(team, recipe=run.recipe.model_copy(update={"seed": seed}))
     prompts = random.Random(seed).sample(list(team.task.train), min(size.prompts, len(team.task.train)))
     groups = max(2, size.samples // max(member.samples for member in team.members))
-    progress = _Progress(tell, len(run.checkpoints) * (2 * len(team.active) + 1) + 1)
+    progress = _Progress(on_progress, len(run.checkpoints) * (2 * len(team.active) + 1) + 1)
     checkpoints = []
     for checkpoint in run.checkpoints:
         progress.where = f"step {checkpoint.step}: "
@@ -119,20 +120,20 @@ def _audit(run: SavedRun, team: Team, size: Size, tell: Tell) -> Audit:
 
 
 class _Progress:
-    """Counts what is done and tells the share of it."""
+    """Counts the parts of the work and reports the share that is done."""
 
-    def __init__(self, tell: Tell, total: int) -> None:
-        self._tell, self._total, self._begun = tell, total, 0
+    def __init__(self, on_progress: OnProgress, total: int) -> None:
+        self._report, self._total, self._begun = on_progress, total, 0
         self.where = ""
 
     def begin(self, text: str) -> None:
-        """The next piece of work."""
-        self._tell(self._begun / self._total, self.where + text)
+        """Report the next part."""
+        self._report(self._begun / self._total, self.where + text)
         self._begun += 1
 
 
 def _toy(team: Team) -> list[ToyRow]:
-    """The run's own method beside GSPO alone, for two agents; nothing if it cannot be enumerated."""
+    """The run's own method and GSPO, for two agents; nothing if it cannot be enumerated."""
     if not isinstance(team.method, JointGroup):
         return []
     samples = min(16, max(member.samples for member in team.members))
@@ -140,7 +141,7 @@ def _toy(team: Team) -> list[ToyRow]:
 
 
 def _measured(checkpoints: Sequence[CheckpointAudit], symptoms: Mapping[str, Symptom]) -> Iterator[str]:
-    """Warnings of the last checkpoint: the run as it is now."""
+    """Warnings about the last checkpoint."""
     last = checkpoints[-1]
     for found in last.baselines:
         bias = found.used.bias if abs(found.used.bias) > 2 * found.used.bias_error else math.nan

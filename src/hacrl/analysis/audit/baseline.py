@@ -1,4 +1,4 @@
-"""Estimates of a learner's expected reward at a prompt, each against the truth."""
+"""Baselines as estimates of a learner's expected reward at a prompt: their bias and error."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ ALL = "all"
 
 @dataclass(frozen=True, slots=True)
 class BaselineAudit:
-    """How good a learner's baselines are on some prompts."""
+    """Errors of a learner's baselines on some prompts."""
 
     learner: str
     kind: str
     """Of the prompts; `all` for all of them."""
     prompts: int
     expected_reward: float
-    """The learner's own, from the large sample: what a baseline estimates."""
+    """Of the learner's own responses, from the large sample: what a baseline estimates."""
     used: EstimatorError
-    """What the method compares rewards with."""
+    """The baseline that the method uses."""
     own: EstimatorError
     """The mean of the learner's own group."""
     plain: EstimatorError
-    """The unscaled mean of everybody's rewards."""
+    """The unscaled mean over all agents' rewards."""
 
 
 def audit_baselines(team: Team, draws: Draws) -> list[BaselineAudit]:
-    """Every learner whose baseline has others' rewards in it, on all prompts and on every kind of them."""
+    """Every learner whose baseline includes peers' rewards, on all prompts and by kind of prompt."""
     kinds = sorted({prompt.kind for prompt in draws.prompts})
     found = []
     for member in team.active:
@@ -60,17 +60,17 @@ def _audit(
 
 
 def _estimates(team: Team, learner: str, draws: Draws) -> Tensor | None:
-    """[estimator, r, b] of one learner: used, own, plain; None if the method has no baseline of its own."""
+    """[estimator, r, b] of one learner: used, own, plain; None if the method uses the own mean."""
     repeated = [
         _baselines(team, learner, table, step.omega)
         for table, step in zip(draws.groups, draws.steps, strict=True)
     ]
-    found = [three for three in repeated if three is not None]
+    found = [estimates for estimates in repeated if estimates is not None]
     return torch.stack(found, 1) if found else None
 
 
 def _baselines(team: Team, learner: str, table: RewardTable, omega: Tensor) -> Tensor | None:
-    """[estimator, b] from what the learner receives."""
+    """[estimator, b] from the responses that the learner receives; None if the method uses the own mean."""
     received = torch.tensor([name == learner or name in team.topology[learner] for name in team.names])
     known = replace(table, mask=table.mask & received[:, None, None])
     view = View(learner, known, omega, team.recipe.reward.maximum, team.recipe.updates.mini_batches)

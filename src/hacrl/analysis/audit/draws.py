@@ -1,4 +1,4 @@
-"""Fresh answers of a checkpoint's agents: a large sample for the truth, and the groups of several steps."""
+"""Fresh responses at a checkpoint: a large sample for the ground truth, and the groups of several steps."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Member, Team
 from hacrl.types import Prompt, Trajectory
 
-Next = Callable[[str], None]
-"""Told what is done next."""
+OnNext = Callable[[str], None]
+"""Called with the name of the next part of the work."""
 
 
 @dataclass(frozen=True)
 class Draws:
-    """What the agents answered, none of it used twice: neither in training nor for truth and groups."""
+    """Responses that were not trained on; those behind `truth` are not in `groups`."""
 
     prompts: tuple[Prompt, ...]
     truth: Tensor
@@ -29,23 +29,23 @@ class Draws:
     truth_variance: Tensor
     """[k, b] of that mean."""
     groups: tuple[RewardTable, ...]
-    """The answers of one step each: everybody's to every prompt."""
+    """The responses of one step each: every agent's to every prompt."""
     steps: tuple[StepRecord, ...]
-    """The same as the step that would follow, with every learner's batch, but for the updates."""
+    """The step that training would do on each group, with every learner's batch, without the updates."""
 
 
-def draw(team: Team, prompts: Sequence[Prompt], step: int, samples: int, groups: int, begin: Next) -> Draws:
-    """Let everybody answer; `team` must have another seed than the run it comes from."""
+def draw(team: Team, prompts: Sequence[Prompt], step: int, samples: int, groups: int, begin: OnNext) -> Draws:
+    """Sample from every agent; `team` must have another seed than its run."""
     drawn: dict[str, Sequence[Trajectory]] = {}
     record = StepRecord(step)
     record.fingerprints = {member.name: member.policy.fingerprint() for member in team.active}
     for member in team.active:
-        begin(f"{member.name} answers {len(prompts)} prompts")
+        begin(f"sampling from {member.name}")
         asked = replace(member, samples=samples + groups * member.samples)
         drawn[member.name] = verified_responses(team, asked, prompts, record)
     truth, variance = _truth(team, prompts, drawn, samples)
     begin("building batches")
-    steps = [_step(team, prompts, step, _group(team.active, drawn, samples, g)) for g in range(groups)]
+    steps = [_step(team, step, _group(team.active, drawn, samples, g)) for g in range(groups)]
     ids = [prompt.id for prompt in prompts]
     return Draws(
         prompts=tuple(prompts),
@@ -59,13 +59,13 @@ def draw(team: Team, prompts: Sequence[Prompt], step: int, samples: int, groups:
 def _truth(
     team: Team, prompts: Sequence[Prompt], drawn: Mapping[str, Sequence[Trajectory]], samples: int
 ) -> tuple[Tensor, Tensor]:
-    """Mean reward [k, b] of the first answers, and the variance of that mean; 0 for a retired agent."""
-    place = {prompt.id: b for b, prompt in enumerate(prompts)}
+    """Mean reward [k, b] of the first responses, and the variance of that mean; 0 for a retired agent."""
+    index = {prompt.id: b for b, prompt in enumerate(prompts)}
     rewards = torch.full((len(team.names), len(prompts), samples), torch.nan, dtype=torch.float64)
     for k, name in enumerate(team.names):
         for t in drawn.get(name, ()):
             if t.sample < samples and t.reward is not None:
-                rewards[k, place[t.prompt_id], t.sample] = t.reward
+                rewards[k, index[t.prompt_id], t.sample] = t.reward
     count = rewards.isfinite().sum(-1)
     mean = rewards.nanmean(-1).nan_to_num(0.0)
     squares = (rewards - mean[..., None]).square().nansum(-1)
@@ -75,7 +75,7 @@ def _truth(
 def _group(
     members: Sequence[Member], drawn: Mapping[str, Sequence[Trajectory]], samples: int, number: int
 ) -> list[Trajectory]:
-    """The answers of one group, numbered from 0."""
+    """The responses of one group, numbered from 0."""
     chosen = []
     for member in members:
         first = samples + number * member.samples
@@ -87,15 +87,15 @@ def _group(
     return chosen
 
 
-def _step(team: Team, prompts: Sequence[Prompt], step: int, group: list[Trajectory]) -> StepRecord:
-    """A step's record up to omega; the run's own capability window stays as it is."""
+def _step(team: Team, step: int, group: list[Trajectory]) -> StepRecord:
+    """A step's record up to the capabilities; those of the team are left unchanged."""
     capability = copy.deepcopy(team.capability)
     capability.update(*batch_means(team, group))
     return StepRecord(step, tuple(group), capability.omega)
 
 
 def _with_batches(team: Team, prompts: Sequence[Prompt], record: StepRecord) -> StepRecord:
-    """The record with what every learner would do: only answers to prompts that the method assigns."""
+    """The record with every learner's batch: only responses to prompts that the method assigns."""
     asked = team.method.assign(prompts, [member.name for member in team.active])
     ids = {name: {prompt.id for prompt in own} for name, own in asked.items()}
     delivered = tuple(t for t in record.trajectories if t.prompt_id in ids[t.source])

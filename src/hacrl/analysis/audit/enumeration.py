@@ -1,8 +1,8 @@
-"""Every response of a toy vocabulary: the true policy gradient against what a method expects to do.
+"""The true policy gradient and a method's expected gradient, over every response of a toy vocabulary.
 
 Policies are tables of logits, one row for every prefix. Rewards are 0 or 1, so that a response's advantage
-depends on the others' rewards only through how many of each agent's responses are right. The expectation over
-all groups of responses is then a finite sum of binomials: nothing here is sampled.
+depends on the other rewards only through the number of right responses of each agent. The expectation over
+all groups of responses is then a finite sum of binomials: nothing is sampled.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class Responses:
     token: Tensor
     """[y, t]"""
     mask: Tensor
-    """[y, t] real tokens, EOS included: what an agent's own response is made of."""
+    """[y, t] real tokens, EOS included: the tokens trained on in an own response."""
     exchanged: Tensor
-    """[y, t] without EOS, unless the response is only that: what peers compare."""
+    """[y, t] without EOS, unless that is the whole response: the tokens trained on in a peer's response."""
     prefixes: int
 
     @classmethod
@@ -64,7 +64,7 @@ class Responses:
 
 
 Enumerable = JointGroup | Gspo
-"""Methods whose expected gradient can be written down: one group of everybody's responses, or of own ones."""
+"""Methods whose expected gradient can be computed: one group of all agents' responses, or of own ones."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ToyTeam:
         )
 
     def success(self) -> Tensor:
-        """[agent, b] expected reward: what a perfect baseline is."""
+        """[agent, b] expected reward: the perfect baseline."""
         return (self.probabilities() * self.rewards).sum(-1)
 
     def omega(self) -> Tensor:
@@ -112,8 +112,8 @@ def expected_gradients(
 ) -> tuple[Tensor, Tensor]:
     """Expected ascent direction of the method's objective: the part of own responses, and that of the peers'.
 
-    Each is flat, and the mean over the responses as in a mini-batch of its own. Every policy is its old
-    policy; `update` only closes the window.
+    Both are flat, and means over responses as in a mini-batch of their own. Every policy is its old policy;
+    `update` only narrows the window.
     """
     logits = team.logits[learner].clone().requires_grad_()
     weights = _expected_advantages(team, learner, method)  # [b, j, r]
@@ -140,8 +140,8 @@ def _expected_loss(
 ) -> Tensor:
     """E over the source's response y of the loss; `advantage[r]` is E[A | reward r].
 
-    A right response's advantage is never negative and a wrong one's never positive, so that every loss is
-    linear in it, and its mean is the loss at the mean advantage.
+    Right responses have advantages >= 0 and wrong ones <= 0, so every loss is linear in the advantage, and
+    its mean is the loss at the mean advantage.
     """
     responses = team.responses
     own = source == learner
@@ -195,7 +195,7 @@ def _binomial(counts: Tensor, samples: int, success: Tensor) -> Tensor:
 def random_team(
     distances: Sequence[float], *, prompts: int, symbols: int, length: int, samples: int, seed: int
 ) -> ToyTeam:
-    """Agents around a common random policy, each as far away as its distance says, in its own direction."""
+    """Agents around a common random policy, each at its distance, in a random direction."""
     random = torch.Generator().manual_seed(seed)
     responses = Responses.enumerate(symbols, length)
     shape = (prompts, responses.prefixes, symbols + 1)

@@ -1,4 +1,4 @@
-"""A run as it was left: its recipe and its checkpoints, checked before any model is loaded."""
+"""A run's recipe and checkpoints, checked before any model is loaded."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hacrl.training.team import Team
 
 @dataclass(frozen=True)
 class SavedRun:
-    """What can be audited."""
+    """A run that can be audited."""
 
     directory: RunDirectory
     recipe: Recipe
     checkpoints: tuple[Checkpoint, ...]
-    """In order of their steps; intact."""
+    """By step; verified."""
 
 
 def open_run(path: Path, checkpoint: int | None = None) -> SavedRun:
@@ -37,7 +37,7 @@ def open_run(path: Path, checkpoint: int | None = None) -> SavedRun:
 
 
 def restore(team: Team, checkpoint: Checkpoint) -> None:
-    """Give the team the weights and capabilities it had then."""
+    """Load the weights and capabilities of a checkpoint into the team."""
     state = checkpoint.json("trainer.json")
     team.capability.load_state_dict(state["capability"])
     team.retired.clear()

@@ -1,4 +1,4 @@
-"""What every source's answers are worth to every learner, and where their gradient points."""
+"""Sample statistics of every source's responses for every learner, and the direction of their gradient."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ from hacrl.training.updates import (
 
 @dataclass(frozen=True, slots=True)
 class PairAudit:
-    """One source's answers in one learner's updates, at the weights of a checkpoint."""
+    """One source's responses in one learner's updates, at the weights of a checkpoint."""
 
     source: str
     learner: str
-    omega: float
-    """omega[source, learner]."""
+    method_metrics: dict[str, float]
+    """The method's own metrics of the pair (`Method.pair_metrics`), mean over the groups."""
     statistics: SampleStatistics
     bound: float
     """The largest |w * A| that is possible; infinity where nothing bounds it."""
     noise: float
-    """Standard deviation of the source's gradient from step to step, relative to the length of its mean."""
+    """Standard deviation of the source's gradient from step to step, over the norm of its mean."""
     own_noise: float
     """The same of the learner's own gradient."""
     cosine: float
-    """Between the source's gradient and the learner's own, both added up over all groups."""
+    """Between the source's gradient and the learner's own, both summed over all groups."""
     cosine_right: float
-    """The part of answers with a positive advantage."""
+    """Of the responses with a positive advantage."""
     cosine_wrong: float
-    """The part of answers with a negative advantage."""
+    """Of the responses with a negative advantage."""
 
 
 def audit_pairs(team: Team, member: Member, draws: Draws) -> list[PairAudit]:
@@ -61,24 +61,33 @@ def audit_pairs(team: Team, member: Member, draws: Draws) -> list[PairAudit]:
             totals[part] = totals[part] + gradient if part in totals else gradient
         for name in (learner, *sources):
             spread[name].add([gradient for part, gradient in gradients.items() if part.source == name])
-    j, k = [team.names.index(source) for source in sources], team.names.index(learner)
     return [
         PairAudit(
             source=source,
             learner=learner,
-            omega=fmean(float(step.omega[place, k]) for step in draws.steps),
+            method_metrics=_method_metrics(draws, f"cross/{source}->{learner}/"),
             statistics=_statistics(member, source, batches),
             bound=max(weight_bound(team, source, learner, batch, rewards) for batch in batches),
             noise=spread[source].noise(),
             own_noise=spread[learner].noise(),
             **cosines(totals, learner, source),
         )
-        for place, source in zip(j, sources, strict=True)
+        for source in sources
     ]
 
 
+def _method_metrics(draws: Draws, prefix: str) -> dict[str, float]:
+    """Means over the groups that have the metric."""
+    found: defaultdict[str, list[float]] = defaultdict(list)
+    for step in draws.steps:
+        for key, value in step.method_metrics.items():
+            if key.startswith(prefix):
+                found[key.removeprefix(prefix)].append(value)
+    return {key: fmean(values) for key, values in found.items()}
+
+
 class Spread:
-    """Mean and variance of a gradient over steps, from running sums: no gradient is kept."""
+    """Mean and variance of a gradient over steps, from running sums: single gradients are not kept."""
 
     def __init__(self) -> None:
         self._total: Tensor = torch.zeros(1)
@@ -86,7 +95,7 @@ class Spread:
         self._count = 0
 
     def add(self, parts: Sequence[Tensor]) -> None:
-        """Take in one step's gradient, in parts; none at all is a gradient of 0."""
+        """Add one step's gradient, in parts; no parts: a gradient of 0."""
         self._count += 1
         if parts:
             gradient = torch.stack(list(parts)).sum(0)
@@ -94,9 +103,9 @@ class Spread:
             self._squares += float(gradient.double().square().sum())
 
     def noise(self) -> float:
-        """sqrt(tr Var(g)) / |E g|, without what the noise adds to the length.
+        """sqrt(tr Var(g)) / |E g|; what the noise adds to the norm of the mean is subtracted.
 
-        Infinity if nothing is left of it; NaN if there was never a gradient.
+        Infinity if nothing remains of the norm; NaN if no step had a gradient.
         """
         if not self._squares:
             return math.nan

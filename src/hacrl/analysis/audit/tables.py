@@ -1,7 +1,8 @@
-"""An audit as tables for people."""
+"""An audit as tables for the terminal."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -14,8 +15,8 @@ from hacrl.analysis.tables import make_table
 
 
 def audit_tables(audit: Audit) -> list[Table]:
-    """Baselines, worth, gradients, and the toy vocabulary if the method shares."""
-    tables = [_baselines(audit), _worth(audit), _gradients(audit)]
+    """Baselines, sample statistics, gradients, and the toy vocabulary; without empty tables."""
+    tables = [_baselines(audit), _statistics(audit), _gradients(audit)]
     return [table for table in tables if table.row_count] + ([toy_table(audit.toy)] if audit.toy else [])
 
 
@@ -37,8 +38,8 @@ def _baselines(audit: Audit) -> Table:
             "error: own mean",
             "plain mean",
         ),
-        f"truth: {audit.size.samples} other answers per prompt; {audit.groups} groups; bias +- standard "
-        "error; per prompt: the bias that stays, root mean square; kinds of prompts at the last step",
+        f"ground truth: {audit.size.samples} other responses per prompt; {audit.groups} groups; bias +- "
+        "standard error; per prompt: RMS over prompts of the bias at each; kinds of prompts at the last step",
     )
     for checkpoint in audit.checkpoints:
         for found in checkpoint.baselines:
@@ -59,24 +60,27 @@ def _bias(error: EstimatorError) -> str:
     return f"{error.bias:+.3f} +- {error.bias_error:.3f}"
 
 
-def _worth(audit: Audit) -> Table:
+def _statistics(audit: Audit) -> Table:
+    pairs = [pair for checkpoint in audit.checkpoints for pair in checkpoint.pairs]
+    own = list(dict.fromkeys(key for pair in pairs for key in pair.method_metrics))
     table = _table(
-        "What peers' responses are worth",
+        "Sample statistics of peers' responses",
         (
             "step",
             "pair",
-            "omega",
+            *own,
             "responses",
             "flat",
             "outside",
-            "effective",
-            "even",
+            "ESS",
+            "ESS ratio",
             "variance",
             "largest",
             "bound",
         ),
-        "flat: no advantage; outside: cut off by window or clip; effective: sample size; even: the same "
-        "per live response; variance of the weights; largest |weight x advantage| seen and possible",
+        "flat: advantage 0; outside: advantage, but no gradient; ESS: effective sample size; "
+        "ESS ratio: ESS per response with a gradient; variance of the weights; largest |weight x advantage| "
+        "seen and possible",
     )
     for checkpoint in audit.checkpoints:
         for pair in checkpoint.pairs:
@@ -84,7 +88,7 @@ def _worth(audit: Audit) -> Table:
             table.add_row(
                 str(checkpoint.step),
                 f"{pair.source} -> {pair.learner}",
-                f"{pair.omega:.2f}",
+                *(f"{pair.method_metrics.get(key, math.nan):.2f}" for key in own),
                 f"{found.rows:,}",
                 f"{found.flat:.0%}",
                 f"{found.outside:.0%}",
@@ -96,10 +100,10 @@ def _worth(audit: Audit) -> Table:
 
 def _gradients(audit: Audit) -> Table:
     table = _table(
-        "Where peers' gradient points",
+        "Direction of peers' gradient",
         ("step", "pair", "cosine", "right responses", "wrong responses", "noise", "own noise"),
-        "cosine with the learner's own gradient, all groups together; noise: standard deviation of one "
-        "step's gradient over the length of its mean",
+        "cosine with the learner's own gradient, summed over all groups; noise: standard deviation of one "
+        "step's gradient over the norm of its mean",
     )
     for checkpoint in audit.checkpoints:
         for pair in checkpoint.pairs:
@@ -111,12 +115,12 @@ def _gradients(audit: Audit) -> Table:
 
 
 def toy_table(rows: Sequence[ToyRow]) -> Table:
-    """Methods by distance."""
+    """One row per distance and method."""
     table = _table(
-        "Expected against true gradient, every response of a toy vocabulary enumerated",
+        "Expected and true gradient on a toy vocabulary",
         ("KL", "method", "settings", "cosine", "peers alone", "scale", "bias"),
-        f"exact expectations; means over {TEAMS} random pairs of agents, +- standard error over the pairs; "
-        "bias: |expected - true| / |true|",
+        f"exact expectations over all responses; means over {TEAMS} random pairs of agents, +- standard "
+        "error over the pairs; bias: |expected - true| / |true|",
     )
     for row in rows:
         table.add_row(

@@ -1,4 +1,4 @@
-"""How far the expected gradient of each method is from the true one, as the agents move apart."""
+"""Distance between each method's expected gradient and the true one, by distance between the agents."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from hacrl.methods.hacpo import Hacpo
 from hacrl.methods.naive import Naive
 
 DISTANCES = (0.0, 0.1, 0.5, 1.0, 2.0)
-"""Between the two agents: standard deviation of the difference of their logits."""
+"""Between the two agents: standard deviation of the difference between their logits."""
 TEAMS = 10
-"""Random pairs of agents that a row is the mean of."""
+"""Random pairs of agents behind each row."""
 SIZES = {"prompts": 4, "symbols": 3, "length": 3}
 GSPO = Gspo()
 METHODS = (
@@ -49,15 +49,15 @@ class ToyRow:
     """KL(peer || learner) between whole responses."""
     method: str
     settings: str
-    """Those of the method that are not at their defaults."""
+    """Settings of the method that differ from their defaults."""
     cosine: float
-    """Between the expected gradient, own and peers' part together, and the true one."""
+    """Between the expected gradient (own and peers' part) and the true one."""
     cosine_error: float
     """Standard error over the pairs; the expectation itself is exact."""
     peers_cosine: float
     """Of the peers' part alone; NaN where there is none."""
     scale: float
-    """How much of the true gradient the expected one contains; 1 without the division by the spread."""
+    """Projection of the expected gradient on the true one, over the norm of the true one."""
     bias: float
     """|expected - true| / |true|."""
 
@@ -70,7 +70,7 @@ def toy_rows(methods: Sequence[Enumerable] = METHODS, *, samples: int = 8, seed:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """The tensors are tiny: a second thread costs many times what it gives."""
+    """The tensors are tiny: with more threads it is slower."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -97,7 +97,7 @@ def _row(distance: float, method: Enumerable, samples: int, seed: int) -> ToyRow
 
 
 def _changed(method: Enumerable) -> dict[str, object]:
-    """The settings that are not at their defaults; what the label says is not said again."""
+    """Settings that differ from their defaults, except those in the label."""
     return method.model_dump(exclude_defaults=True, exclude={"name", "without"})
 
 

@@ -1,4 +1,4 @@
-"""What looks wrong in a recipe that could run, each with what to change."""
+"""Warnings about a recipe that can run, each with what to change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hacrl.analysis.doctor.examination import AgentPlan, Diagnosis
 from hacrl.analysis.doctor.memory import in_units, memory_of
 from hacrl.recipe.problems import Problem
 
-RUINOUS_LEARNING_RATE = 1e-3
+TOO_LARGE_LEARNING_RATE = 1e-3
 LARGE_REFERENCE = 1e9
 LARGE_CHECKPOINT = 10e9
 
@@ -24,7 +24,7 @@ def warnings_for(found: Diagnosis) -> list[Problem]:
 def _agents(found: Diagnosis) -> Iterator[Problem]:
     limit = found.recipe.sampling.max_new_tokens
     for position, agent in enumerate(found.agents):
-        if agent.learning_rate >= RUINOUS_LEARNING_RATE:
+        if agent.learning_rate >= TOO_LARGE_LEARNING_RATE:
             yield Problem(
                 f"agents.{position}.learning_rate",
                 f"{agent.learning_rate:g} usually ruins a policy: try 1e-6 (large) to 1.5e-4 (tiny models)",
@@ -41,18 +41,18 @@ def _agents(found: Diagnosis) -> Iterator[Problem]:
 def _sharing(found: Diagnosis) -> Iterator[Problem]:
     recipe = found.recipe
     if len(found.agents) > 1 and len({(agent.model, agent.lora) for agent in recipe.agents}) == 1:
-        yield Problem("agents", "all start from the same model: they have little to learn from each other")
+        yield Problem("agents", "all start from the same model, so they have little to learn from each other")
     if recipe.method.shares and not any(agent.peers for agent in found.agents):
         why = (
             "there is only one agent"
             if len(found.agents) == 1
-            else "exchange.topology lets nobody hear a peer"
+            else "no agent has a peer in exchange.topology"
         )
         yield Problem("method", f"{recipe.method.name} shares responses, but {why}: every agent trains alone")
     if all(agent.learned == recipe.prompts_per_step for agent in found.agents):
         yield Problem(
             "samples_per_prompt",
-            "a group of one response has nothing to compare with, all advantages are 0: set at least 2",
+            "groups have a single response, so all advantages are 0: set at least 2",
         )
 
 
@@ -62,12 +62,12 @@ def _numbers(found: Diagnosis) -> Iterator[Problem]:
         if getattr(recipe.sampling, name) != 1.0:
             yield Problem(
                 f"sampling.{name}",
-                "responses are not drawn from the policy itself, but ratios suppose that they are: set 1",
+                "ratios assume that responses are sampled from the policy itself: set 1",
             )
     for section, every in (("evaluation", recipe.evaluation.every), ("checkpoint", recipe.checkpoint.every)):
         if every > recipe.steps:
             yield Problem(
-                f"{section}.every", f"{every} is more than the run's {recipe.steps} steps: it never comes"
+                f"{section}.every", f"{every} is more than the run's {recipe.steps} steps: it never happens"
             )
 
 
@@ -76,15 +76,15 @@ def _memory(found: Diagnosis) -> Iterator[Problem]:
         if agent.memory and agent.memory.reference >= LARGE_REFERENCE:
             yield Problem(
                 "optimiser.kl",
-                f"agent {agent.name!r} is kept a second time for the KL term "
-                f"({in_units(agent.memory.reference)}): 0 or lora does without",
+                f"the KL term keeps a second copy of agent {agent.name!r} "
+                f"({in_units(agent.memory.reference)}): 0 or lora avoids it",
             )
-    for place in places(found):
-        if place.needed > place.there:
+    for device in device_memory(found):
+        if device.needed > device.available:
             yield Problem(
                 "sampling.max_rows",
-                f"about {in_units(place.needed)} are needed on {place.name}, "
-                f"which has {in_units(place.there)}: lower it, max_new_tokens or "
+                f"about {in_units(device.needed)} are needed on {device.name}, "
+                f"which has {in_units(device.available)}: lower it, max_new_tokens or "
                 "updates.tokens_per_micro_batch, or use lora or gradient_checkpointing",
             )
     saved = sum(12 * agent.facts.trained for agent in found.agents if agent.facts)
@@ -95,40 +95,42 @@ def _memory(found: Diagnosis) -> Iterator[Problem]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where agents compute: what they need there and what there is, in bytes."""
+class DeviceMemory:
+    """Bytes that the agents on a device need, and bytes that it has."""
 
     name: str
     needed: int
-    there: int
+    available: int
 
 
-def places(found: Diagnosis) -> list[Place]:
-    """The devices of this machine that agents share, and each agent's own share of a cluster's GPU."""
+def device_memory(found: Diagnosis) -> list[DeviceMemory]:
+    """Of this machine's devices, which agents share, and of each agent's share of a cluster's GPU."""
     by_device: dict[str, list[AgentPlan]] = defaultdict(list)
     for agent in found.agents:
         if agent.memory and not agent.gpus:
             by_device[agent.device].append(agent)
     if found.recipe.runtime.share_devices:
-        needed = _in_turns(by_device)
+        needed = _one_at_a_time(by_device)
     else:
         needed = {device: needed_on(agents) for device, agents in by_device.items()}
-    here = [Place(device, amount, memory_of(device)) for device, amount in needed.items()]
+    here = [DeviceMemory(device, amount, memory_of(device)) for device, amount in needed.items()]
     return here + [
-        Place(f"each GPU of {agent.name}", needed_on([agent]), round(min(1.0, agent.gpus) * found.gpu_memory))
+        DeviceMemory(
+            f"each GPU of {agent.name}", needed_on([agent]), round(min(1.0, agent.gpus) * found.gpu_memory)
+        )
         for agent in found.agents
         if agent.memory and agent.gpus
     ]
 
 
 def needed_on(agents: list[AgentPlan]) -> int:
-    """All agents of a device stay in memory; one at a time samples or updates."""
+    """All agents of a device stay in memory; only one samples or updates at a time."""
     known = [agent.memory for agent in agents if agent.memory]
     return sum(memory.kept for memory in known) + max((memory.passing for memory in known), default=0)
 
 
-def _in_turns(by_device: Mapping[str, list[AgentPlan]]) -> dict[str, int]:
-    """A GPU has room for one agent at a time, the CPU for all: there they wait and are kept."""
+def _one_at_a_time(by_device: Mapping[str, list[AgentPlan]]) -> dict[str, int]:
+    """With `share_devices`: a GPU holds one agent at a time, and the CPU's memory all that are offloaded."""
     needed = {
         device: max(needed_on([agent]) for agent in agents)
         for device, agents in by_device.items()

@@ -10,7 +10,7 @@ import numpy as np
 
 from hacrl.analysis.simulate.forecast import forecast
 from hacrl.analysis.simulate.hardware import Cost, Hardware, LoopCost
-from hacrl.analysis.simulate.measure import PHASES, Case, Measured, measure
+from hacrl.analysis.simulate.measure import PHASES, Case, MeasuredStep, measure
 from hacrl.analysis.simulate.synthetic import Size
 from hacrl.analysis.simulate.work import Lengths, Workload, sampling, trained_responses, updating, workload
 from hacrl.analysis.tables import TextTable
@@ -77,7 +77,7 @@ def measure_here(progress: Callable[[str], None], rounds: int = 3) -> Hardware:
     return this_machine(measure(FITTED, rounds, progress))
 
 
-def this_machine(found: Sequence[Measured]) -> Hardware:
+def this_machine(found: Sequence[MeasuredStep]) -> Hardware:
     """One core's costs, fitted to measured steps."""
     return Hardware(
         name="one core of this machine, fp32",
@@ -91,7 +91,7 @@ def this_machine(found: Sequence[Measured]) -> Hardware:
     )
 
 
-def _fit_phase(phase: str, found: Sequence[Measured]) -> Cost:
+def _fit_phase(phase: str, found: Sequence[MeasuredStep]) -> Cost:
     count = {"sample": sampling, "update": updating}[phase]
     amounts, seconds = [], []
     for step in found:
@@ -102,7 +102,7 @@ def _fit_phase(phase: str, found: Sequence[Measured]) -> Cost:
     return Cost(*fit_costs(amounts, seconds))
 
 
-def _fit_loop(found: Sequence[Measured]) -> LoopCost:
+def _fit_loop(found: Sequence[MeasuredStep]) -> LoopCost:
     amounts = []
     for step in found:
         loads = _loads(step).values()
@@ -129,12 +129,12 @@ def fit_costs(amounts: Sequence[Sequence[float]], seconds: Sequence[float]) -> l
     return [float(cost) for cost in best]
 
 
-def _loads(step: Measured) -> dict[str, Workload]:
+def _loads(step: MeasuredStep) -> dict[str, Workload]:
     names = [agent.name for agent in step.recipe.agents]
     return {name: workload(step.recipe, name, _lengths(step), width=4) for name in names}
 
 
-def _predict(step: Measured, hardware: Hardware) -> Prediction:
+def _predict(step: MeasuredStep, hardware: Hardware) -> Prediction:
     cost = forecast(step.recipe, step.facts, _lengths(step), hardware, "exact")
     measured = {phase: sum(seconds[phase] for seconds in step.phases.values()) for phase in PHASES}
     return Prediction(
@@ -144,7 +144,7 @@ def _predict(step: Measured, hardware: Hardware) -> Prediction:
     )
 
 
-def _lengths(step: Measured) -> Lengths:
+def _lengths(step: MeasuredStep) -> Lengths:
     """Responses have full length."""
     return Lengths(step.prompt_tokens, step.case.max_new, step.case.max_new)
 

@@ -40,8 +40,8 @@ class Case:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """A case's step: median seconds of CPU."""
+class MeasuredStep:
+    """The step of a case, in CPU seconds: medians over the rounds."""
 
     case: Case
     recipe: Recipe
@@ -57,7 +57,7 @@ class Measured:
         return self.step - sum(sum(seconds.values()) for seconds in self.phases.values())
 
 
-def measure(cases: Sequence[Case], rounds: int, progress: Callable[[str], None]) -> list[Measured]:
+def measure(cases: Sequence[Case], rounds: int, progress: Callable[[str], None]) -> list[MeasuredStep]:
     """Every case once per round, so that a slow minute of the machine affects all of them."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory, ExitStack() as closing:
@@ -101,10 +101,10 @@ class _Team:
         for watch in self._watches.values():
             watch.end_step(warming_up)
 
-    def measured(self) -> Measured:
+    def measured(self) -> MeasuredStep:
         phases = {name: watch.medians() for name, watch in self._watches.items()}
         step = statistics.median(self._steps)
-        return Measured(self._case, self.recipe, self._facts, self._prompt_tokens, phases, step)
+        return MeasuredStep(self._case, self.recipe, self._facts, self._prompt_tokens, phases, step)
 
 
 class _Stopwatch:

@@ -1,14 +1,15 @@
-"""Auditing a run of tiny agents: what is measured, what is told, and that nothing is used twice."""
+"""Auditing a run of tiny agents: what is measured, what is reported, and that no response is used twice."""
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from hacrl.algorithm.diagnostics import EstimatorError, SampleStatistics
-from hacrl.analysis.audit.audit import CheckpointAudit, Size, audit
+from hacrl.analysis.audit.audit import CheckpointAudit, SampleSize, audit
 from hacrl.analysis.audit.audit import _measured as measured_warnings
 from hacrl.analysis.audit.baseline import BaselineAudit
 from hacrl.analysis.audit.opening import open_run, restore
@@ -18,10 +19,11 @@ from hacrl.methods.commons import Commons
 from hacrl.methods.hacpo import Hacpo
 from hacrl.methods.naive import Naive
 from hacrl.runs.files import StorageError
+from hacrl.symptoms import with_own
 from hacrl.training.team import build_team
 from helpers_train import make_agent, recipe, run, short_answers
 
-SMALL = Size(prompts=12, samples=12)
+SMALL = SampleSize(prompts=12, samples=12)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +57,7 @@ def test_every_checkpoint_and_every_pair_is_measured(finished, found):
 def test_the_same_seed_gives_the_same_audit_and_another_does_not(finished, found):
     again = audit(finished, SMALL, checkpoint=2, reward_funcs=[short_answers])
     assert again.checkpoints == found.checkpoints[1:]
-    other = audit(finished, Size(12, 12, seed=1), checkpoint=2, reward_funcs=[short_answers])
+    other = audit(finished, SampleSize(12, 12, seed=1), checkpoint=2, reward_funcs=[short_answers])
     assert other.checkpoints[0].pairs[0].cosine != found.checkpoints[1].pairs[0].cosine
 
 
@@ -95,7 +97,7 @@ def test_the_cosine_is_also_measured_live(finished):
         assert abs(line["agent/eve/baseline_bias"]) < 1.0
 
 
-def test_mistakes_are_told_before_anything_is_loaded(tmp_path, finished):
+def test_mistakes_are_reported_before_anything_is_loaded(tmp_path, finished):
     with pytest.raises(StorageError, match=r"holds no run \(no config.json\)"):
         audit(tmp_path)
     with pytest.raises(StorageError, match="no checkpoint of step 7, only of 1, 2"):
@@ -104,13 +106,13 @@ def test_mistakes_are_told_before_anything_is_loaded(tmp_path, finished):
     with pytest.raises(StorageError, match="has no checkpoint to audit"):
         audit(tmp_path)
     with pytest.raises(ValueError, match="prompts: expected 2 or more, got 1"):
-        audit(finished, Size(prompts=1))
+        audit(finished, SampleSize(prompts=1))
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"), [(["--toy", "x"], "without one"), ([], "or --toy"), (["/nowhere"], "no run")]
 )
-def test_the_command_tells_mistakes_without_a_traceback(arguments, message):
+def test_the_command_reports_mistakes_without_a_traceback(arguments, message):
     result = CliRunner().invoke(app, ["audit", *arguments])
     assert result.exit_code == 2
     assert message in result.stderr
@@ -142,27 +144,55 @@ def bad_checkpoint():
             BaselineAudit("ada", "sort", 4, 0.5, off, good, good),
             BaselineAudit("eve", "all", 8, 0.5, unsure, good, good),
         ],
-        pairs=[PairAudit("ada", "eve", 10.0, statistics, 40.0, 4.0, 1.0, -0.3, 0.2, -0.5)],
+        pairs=[PairAudit("ada", "eve", {"omega": 10.0}, statistics, 40.0, 4.0, 1.0, -0.3, 0.2, -0.5)],
     )
 
 
-def test_each_threshold_warns_with_what_to_change():
-    warnings = list(measured_warnings([bad_checkpoint()], Hacpo()))
+def check(found, expected):
+    assert len(found) == len(expected)
+    for warning, (title, change) in zip(found, expected, strict=True):
+        assert title in warning
+        assert change in warning
+
+
+def test_each_symptom_warns_with_what_to_change():
+    found = list(measured_warnings([bad_checkpoint()], with_own(Hacpo().symptoms)))
     expected = [
         ("ada, all prompts: the baseline is off by 0.200", "capability.window"),
         ("ada, all prompts: the baseline's error for one prompt is 3.00 times", "gspo"),
-        ("ada, sort prompts: the baseline is off by 0.200", "One omega"),
+        ("ada, sort prompts: the baseline is off by 0.200", "relative strength depends on the kind"),
         ("ada -> eve: 95% of the source's responses have no gradient", "method.delta"),
-        ("ada -> eve: the responses with a gradient count only as 20%", "method.alpha"),
+        ("ada -> eve: the effective sample size is only 20%", "method.alpha"),
         ("ada -> eve: one response counts 20.0 times", "capability.clamp"),
-        ("ada -> eve: the source's gradient is 4.0 times as noisy", "samples_per_prompt"),
-        ("ada -> eve: the source's gradient points against the own one (cosine -0.30)", "exchange.topology"),
+        ("ada -> eve: the source's gradient is 4.0 times as noisy", "method.delta"),
+        ("ada -> eve: the source's gradient points against the learner's own (cosine -0.30)", "method.delta"),
         ("ada -> eve: the gradient of the source's wrong responses", "method.delta"),
     ]
-    assert len(warnings) == len(expected)
-    for warning, (found, change) in zip(warnings, expected, strict=True):
-        assert found in warning
-        assert change in warning
-    # naive uses the plain mean, which is good here; commons has no baseline of everybody's answers.
-    assert list(measured_warnings([bad_checkpoint()], Naive())) == warnings[3:]
-    assert list(measured_warnings([bad_checkpoint()], Commons())) == warnings[3:]
+    check(found, expected)
+
+
+PAIR_ADVICE = [
+    ("95% of the source's responses have no gradient", "the task's difficulty"),
+    ("the effective sample size is only 20%", "The weights are very unequal"),
+    ("one response counts 20.0 times", "samples_per_prompt"),
+    ("the source's gradient is 4.0 times as noisy", "prompts_per_step"),
+    ("points against the learner's own (cosine -0.30)", "exchange.topology"),
+    ("the gradient of the source's wrong responses", "exchange.topology"),
+]
+
+
+def test_other_methods_get_no_advice_on_the_settings_of_hacpo():
+    checkpoint = bad_checkpoint()
+    naive = list(measured_warnings([checkpoint], with_own(Naive().symptoms)))
+    baselines = [
+        ("ada, all prompts: the baseline is off by 0.200", "gspo or commons"),
+        ("ada, all prompts: the baseline's error for one prompt is 3.00 times", "gspo"),
+        ("ada, sort prompts: the baseline is off by 0.200", "relative strength depends on the kind"),
+    ]
+    check(naive, baselines + PAIR_ADVICE)
+    # commons compares rewards with the learner's own group alone: `audit_baselines` finds nothing to judge
+    commons = list(measured_warnings([replace(checkpoint, baselines=[])], with_own(Commons().symptoms)))
+    check(commons, PAIR_ADVICE)
+    for word in ("method.delta", "method.alpha", "capability.", "window"):
+        assert word not in " ".join(naive + commons)
+    assert "omega" not in " ".join(commons)

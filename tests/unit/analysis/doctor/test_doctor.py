@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from hacrl.agents.loading import with_adapters
 from hacrl.analysis.doctor import examine, warnings_for
 from hacrl.analysis.doctor import memory as memory_module
-from hacrl.analysis.doctor.advice import Place, needed_on, places
+from hacrl.analysis.doctor.advice import DeviceMemory, device_memory, needed_on
 from hacrl.analysis.doctor.examination import AgentPlan, Diagnosis
 from hacrl.analysis.doctor.memory import KEPT_PER_LAYER, Memory, estimate, in_units
 from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
@@ -202,7 +202,7 @@ def test_every_agent_of_a_cluster_has_gpus_of_its_own(gpu_gb: int, fits: bool, m
         model, agents=agents, runtime="ray", sampling=short, updates={"tokens_per_micro_batch": 4096}
     )
     found = examine(parse_recipe(values), gpu_gb * 10**9)
-    assert [(place.name, place.needed <= place.there) for place in places(found)] == [
+    assert [(device.name, device.needed <= device.available) for device in device_memory(found)] == [
         ("each GPU of a", fits),
         ("each GPU of b", fits),
     ]
@@ -323,9 +323,9 @@ def test_agents_that_take_turns_wait_in_the_memory_of_the_cpu(monkeypatch: pytes
         AgentPlan(name, "m", FACTS, "cuda", 0, 1, 1e-6, (), 1, 1, 1, 1, (), memory)
         for name, memory in (("a", small), ("b", large), ("c", small))
     ]
-    assert places(Diagnosis(recipe, plans)) == [
-        Place("cuda", large.kept + large.passing, 7),
-        Place("cpu", 2 * small.kept + large.kept, 9),
+    assert device_memory(Diagnosis(recipe, plans)) == [
+        DeviceMemory("cuda", large.kept + large.passing, 7),
+        DeviceMemory("cpu", 2 * small.kept + large.kept, 9),
     ]
 
 

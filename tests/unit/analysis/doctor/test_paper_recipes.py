@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hacrl.analysis.doctor import examine, warnings_for
-from hacrl.analysis.doctor.advice import places
+from hacrl.analysis.doctor.advice import device_memory
 from hacrl.recipe import load_recipe
 
 RECIPES = sorted((Path(__file__).parents[4] / "recipes" / "paper").glob("*.yaml"))
@@ -27,7 +27,7 @@ def test_a_recipe_fits_the_gpus_it_states(path: Path):
     found = examine(load_recipe(path), gigabytes * 10**9)
     assert found.errors == []
     assert sum(agent.gpus * agent.ranks for agent in found.agents) == gpus
-    shares = [place.needed / place.there for place in places(found)]
+    shares = [device.needed / device.available for device in device_memory(found)]
     assert len(shares) == len(found.agents)
     assert 0.5 < max(shares) < 0.9
     assert {warning.key for warning in warnings_for(found)} <= {"optimiser.kl"}
@@ -38,5 +38,5 @@ def test_half_of_the_ranks_are_not_enough_for_the_8b_model():
         next(path for path in RECIPES if path.stem == "size-qwen3-4b-8b"), ["agents.1.resources.ranks=2"]
     )
     found = examine(recipe, 80 * 10**9)
-    assert [place.needed <= place.there for place in places(found)] == [True, False]
+    assert [device.needed <= device.available for device in device_memory(found)] == [True, False]
     assert "sampling.max_rows" in {warning.key for warning in warnings_for(found)}

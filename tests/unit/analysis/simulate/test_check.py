@@ -16,7 +16,7 @@ from hacrl.analysis.simulate.check import (
 )
 from hacrl.analysis.simulate.forecast import forecast
 from hacrl.analysis.simulate.hardware import Cost, Hardware, LoopCost
-from hacrl.analysis.simulate.measure import Case, Measured, _recipe, measure
+from hacrl.analysis.simulate.measure import Case, MeasuredStep, _recipe, measure
 from hacrl.analysis.simulate.synthetic import Size
 from hacrl.analysis.simulate.work import Lengths, Work
 
@@ -36,7 +36,7 @@ AMOUNTS = [(work.flops, work.bytes, work.passes) for work in WORKS]
 COSTS = st.sampled_from([0.0, 0.3, 1.0, 7.0])
 
 
-def as_measured(case: Case, slower: float = 1.0) -> Measured:
+def as_measured(case: Case, slower: float = 1.0) -> MeasuredStep:
     """A step that takes exactly what the formulas say, its sampling perhaps longer."""
     recipe = _recipe(case, [Path(f"agent-{number}") for number in range(len(case.sizes))])
     facts = {agent.name: size.facts for agent, size in zip(recipe.agents, case.sizes, strict=True)}
@@ -45,7 +45,7 @@ def as_measured(case: Case, slower: float = 1.0) -> Measured:
         name: {"sample": slower * agent.sample, "update": agent.update} for name, agent in cost.agents.items()
     }
     computing = sum(sum(seconds.values()) for seconds in phases.values())
-    return Measured(case, recipe, facts, 32, phases, computing + cost.exchange)
+    return MeasuredStep(case, recipe, facts, 32, phases, computing + cost.exchange)
 
 
 def test_a_machine_that_obeys_the_formulas_is_predicted_exactly():
