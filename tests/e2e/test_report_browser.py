@@ -77,7 +77,7 @@ def test_every_plot_is_drawn(page: Browser) -> None:
         "results": 3,
         "learning": 12,
         "capability": 4,
-        "window": 6,
+        "ratios": 6,
         "lengths": 4,
         "speed": 2,
         "metrics": 1,
@@ -86,8 +86,8 @@ def test_every_plot_is_drawn(page: Browser) -> None:
         assert count(page, f"#{section} figure svg[role=img]") >= least, section
     empty = "[...document.querySelectorAll('svg path.line, svg path.area')].filter(p => !p.getAttribute('d'))"
     assert page.run(f"{empty}.length") == 0
-    assert count(page, "#window rect.bar") > 20
-    assert count(page, "#window rect.window") == 2 * 2
+    assert count(page, "#ratios rect.bar") > 20
+    assert count(page, "#ratios rect.window") == 2 * 2
     assert count(page, ".matrix td.heat") == 6
     attributes = "[...document.querySelectorAll('svg *')].flatMap(node => [...node.attributes])"
     assert page.run(f"{attributes}.some(attribute => attribute.value.includes('NaN'))") is False

@@ -1,4 +1,4 @@
-"""Everything a report shows, as plain JSON values. The page draws it; nothing else reaches the page."""
+"""The data of a report as plain JSON values: all that the page gets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hacrl.analysis.report.findings import findings, losses
+from hacrl.analysis.report.findings import findings, regressions
 from hacrl.analysis.report.ratios import ratio_data
 from hacrl.analysis.report.responses import response_data
 from hacrl.analysis.report.series import columns, outcomes
@@ -22,7 +22,7 @@ _BASELINE_CURVES = re.compile(r"agent/[^/]+/(accuracy|reward|eval/.*)")
 
 
 def report_data(runs: Sequence[Path], baseline: Path | None = None) -> dict[str, Any]:
-    """The data of a page on one or several runs; without `baseline`, one beside each run is looked for."""
+    """The data of a page on one or several runs; without `baseline`, `find_baseline` looks for each run's."""
     names = _names(runs)
     return {"runs": [_run(RunReader(path), name, baseline) for path, name in zip(runs, names, strict=True)]}
 
@@ -32,7 +32,6 @@ def _run(run: RunReader, name: str, baseline: Path | None) -> dict[str, Any]:
     curves = columns(run.metrics)
     results = outcomes(run.summary)
     ratios = ratio_data(run)
-    windowed = bool(ratios and ratios["window"])
     symptoms = [Symptom(**rule) for rule in run.symptoms] or COMMON
     return {
         "name": name,
@@ -50,12 +49,12 @@ def _run(run: RunReader, name: str, baseline: Path | None) -> dict[str, Any]:
         "ratios": ratios,
         "responses": response_data(run),
         "warnings": run.warnings,
-        "findings": [*losses(results), *findings(curves["series"], symptoms, windowed=windowed)],
+        "findings": [*regressions(results), *findings(curves["series"], symptoms)],
     }
 
 
 def _names(runs: Sequence[Path]) -> list[str]:
-    """The last parts of the paths that tell the runs apart: `hacpo/seed_0` beside `gspo/seed_0`."""
+    """The shortest ends of the paths that differ: `hacpo/seed_0` and `gspo/seed_0`."""
     resolved = [path.resolve() for path in runs]
     depth = 1
     while len({path.parts[-depth:] for path in resolved}) < len(set(resolved)):
@@ -64,11 +63,11 @@ def _names(runs: Sequence[Path]) -> list[str]:
 
 
 def find_baseline(run: RunReader) -> Path | None:
-    """A run of the same agents alone, with the same task and seed, where demos and comparisons put it."""
+    """A run of the same agents alone, with the same task and seed, where demos and comparisons put one."""
     if run.method == ALONE:
         return None
     for path in _neighbours(run.path.resolve()):
-        with suppress(StorageError):  # not a run, or one whose files are just being written
+        with suppress(StorageError):  # not a run, or its files are being written
             other = RunReader(path)
             if other.method == ALONE and _identity(other.recipe) == _identity(run.recipe):
                 return path
@@ -76,7 +75,7 @@ def find_baseline(run: RunReader) -> Path | None:
 
 
 def baseline_data(path: Path, run: RunReader) -> dict[str, Any]:
-    """What the report needs of the baseline; it must have trained agents of the same names."""
+    """The curves and results of the baseline; it must have agents of the same names."""
     baseline = RunReader(path)
     missing = sorted(set(run.agents) - set(baseline.agents))
     if missing:

@@ -1,6 +1,6 @@
-"""What a reader should look at first: signs of trouble in the numbers, each with its meaning and a remedy.
+"""Symptoms in the last steps of a run, each with its meaning and what to change.
 
-What looks wrong is decided in `hacrl.symptoms` and by the method; a run keeps these rules in its config.json.
+They are defined in `hacrl.symptoms` and by the method; a run keeps them in its config.json.
 """
 
 from __future__ import annotations
@@ -12,21 +12,14 @@ from hacrl.analysis.report.series import Column
 from hacrl.symptoms import COMMON, Symptom
 
 LATELY = 10
-"""Steps at the end of a run that a finding is about."""
+"""Steps at the end of a run that findings are about."""
 
 Finding = dict[str, str]
 
 
-def findings(
-    series: Mapping[str, Column], symptoms: Sequence[Symptom] = COMMON, *, windowed: bool
-) -> list[Finding]:
-    """Symptoms in the last steps of `agent/NAME/MEASURE` and `cross/SOURCE->LEARNER/MEASURE`.
-
-    `windowed`: the update log has windows for peers' ratios. Without one, being outside means nothing.
-    """
+def findings(series: Mapping[str, Column], symptoms: Sequence[Symptom] = COMMON) -> list[Finding]:
+    """Symptoms in the last steps of `agent/NAME/MEASURE` and `cross/SOURCE->LEARNER/MEASURE`."""
     known = {symptom.measure: symptom for symptom in symptoms}
-    if not windowed:
-        known.pop("inside", None)
     found = []
     for key, column in series.items():
         _, who, measure = (*key.split("/", 2), "", "")[:3]
@@ -36,13 +29,13 @@ def findings(
     return found
 
 
-def losses(outcomes: Mapping[str, Any] | None) -> list[Finding]:
+def regressions(outcomes: Mapping[str, Any] | None) -> list[Finding]:
     """Measures that are lower after the run than before by more than their 95% intervals."""
     return [
         {
             "title": f"{agent} got worse: {name} on {task} {before['mean']:.3f} to {after['mean']:.3f}",
             "text": "The 95% intervals before and after do not overlap. A lower learning rate, a KL term "
-            "(optimiser.kl) or a checkpoint from before the fall may help.",
+            "(optimiser.kl) or an earlier checkpoint may help.",
         }
         for agent, outcome in (outcomes or {}).items()
         for task, values in outcome["tasks"].items()

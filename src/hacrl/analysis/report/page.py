@@ -1,4 +1,4 @@
-"""The page: one HTML file with its style, its script and its data inside; it loads nothing."""
+"""The page: one HTML file that includes its style, script and data, and loads nothing."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ SCRIPTS = (
 
 
 def write_report(run: Path, out: Path | None = None, baseline: Path | None = None) -> Path:
-    """Write a run's report, `report.html` in its directory unless told otherwise."""
+    """Write a run's report, by default to `report.html` in its directory."""
     path = out or run / "report.html"
     write_atomic(path, render(report_data([run], baseline)).encode())
     return path
 
 
 def render(data: Mapping[str, Any], *, live: bool = False) -> str:
-    """The whole page. A live one asks its server for new data; any other may not connect to anything."""
+    """The whole page. A live page polls its server; any other is not allowed to connect to anything."""
     script, style = _script(), _asset("style.css")
     policy = "; ".join(
         [
@@ -63,7 +63,7 @@ def render(data: Mapping[str, Any], *, live: bool = False) -> str:
 
 
 def embedded(data: Mapping[str, Any]) -> str:
-    """JSON that can stand inside a script element, whatever the texts in it contain."""
+    """JSON that is safe inside a script element, whatever its texts contain."""
     text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -78,5 +78,5 @@ def _script() -> str:
 
 
 def _digest(text: str) -> str:
-    """As a content security policy names an inline element."""
+    """The hash of an inline element in a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

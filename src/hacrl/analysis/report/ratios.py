@@ -1,4 +1,4 @@
-"""Ratios and gradient coefficients of a whole run, from its update log: what each pair contributed."""
+"""Ratios and gradient coefficients of every pair over a whole run, from its update log."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Pair = tuple[str, str]
 
 @dataclass
 class StepCounts:
-    """One step's update log, added up."""
+    """Totals of one step's update log."""
 
     ratios: dict[Pair, Counter[int]] = field(default_factory=lambda: defaultdict(Counter))
     """Peers' responses by bin of their ratio."""
     coefficients: dict[Pair, float] = field(default_factory=lambda: defaultdict(float))
     """Sum of |gradient coefficient|, each divided by the size of its mini-batch."""
     lowers: list[float] = field(default_factory=list)
-    """Lower ends of the window at the updates that saw peers' responses."""
+    """Lower bounds of the window at the updates on peers' responses."""
 
 
 def ratio_data(run: RunReader) -> dict[str, Any] | None:
@@ -70,7 +70,7 @@ def ratio_data(run: RunReader) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=4096)
 def _count(path: Path, written: int) -> StepCounts:
-    """Add up a file; it is read again only when it was `written` again."""
+    """Totals of a file, cached by the time it was `written`."""
     counts = StepCounts()
     for update in read_updates(path).updates:
         _add(counts, update)
@@ -94,12 +94,12 @@ def _share(coefficients: Mapping[Pair, float], pair: Pair) -> float | None:
 
 
 def _bins(steps: Sequence[StepCounts]) -> tuple[int, int, int]:
-    """Width of a bin and the first one, in fine bins, and how many: nearly all ratios and the window."""
-    together: Counter[int] = sum((c for counts in steps for c in counts.ratios.values()), Counter())
+    """Width of a bin and first bin, in fine bins, and number of bins: 99% of the ratios, and the window."""
+    total_counts: Counter[int] = sum((c for counts in steps for c in counts.ratios.values()), Counter())
     low, high = FINE, FINE
-    seen, total = 0, sum(together.values())
-    for place in sorted(together):
-        seen += together[place]
+    seen, total = 0, sum(total_counts.values())
+    for place in sorted(total_counts):
+        seen += total_counts[place]
         if seen > 0.005 * total:
             low = min(low, place)
             high = max(high, place)
@@ -122,7 +122,7 @@ def _merge(counters: Sequence[Counter[int]], width: int, first: int, bins: int) 
 
 
 def _periods(steps: int) -> Iterator[tuple[int, int]]:
-    """The run in equal parts, as bounds of ranges."""
+    """Bounds of equal parts of the run."""
     parts = min(MOST_PERIODS, steps)
     bounds = [steps * part // parts for part in range(parts + 1)]
     yield from pairwise(bounds)

@@ -1,4 +1,4 @@
-"""A fair sample of a run's responses, with what every learner did with each of them."""
+"""An unbiased sample of a run's responses, with what every learner did with each of them."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ BUDGET = 1_400_000
 """Bytes of a report spent on responses."""
 MOST_STEPS = 24
 FEWEST_STEPS = 2
-"""The first and the last are looked at, however long their responses are."""
+"""The first and the last step are always read, however long their responses are."""
 MOST_READ = 400_000_000
-"""Bytes of trajectories read for a report: fewer steps of a run with long responses are looked at."""
+"""Bytes of trajectories read for a report: with long responses, fewer steps are read."""
 LONGEST = 4000
 """Characters of a response that are kept."""
 
@@ -35,10 +35,10 @@ Groups = dict[str, list[Trajectory]]
 
 
 def response_data(run: RunReader) -> dict[str, Any] | None:
-    """Responses to whole prompts of evenly spaced steps, as many as fit; None when none were kept.
+    """All responses to some prompts of evenly spaced steps, as many as fit; None if the run kept none.
 
-    Prompts are chosen by a hash of their names and every step gets equally many, so that neither rewards nor
-    texts decide what is shown.
+    Prompts are chosen by a hash of their names, the same number from every step, so the choice does not
+    depend on rewards or texts.
     """
     files = run.trajectory_files()
     if not files:
@@ -56,7 +56,7 @@ def response_data(run: RunReader) -> dict[str, Any] | None:
 
 @lru_cache(maxsize=2 * MOST_STEPS)
 def _by_prompt(path: Path, written: int, step: int) -> Groups:
-    """A step's responses, prompts in the order of their hashes; read again only when written again."""
+    """A step's responses, prompts in the order of their hashes; cached by the time the file was `written`."""
     groups: Groups = defaultdict(list)
     for trajectory in read_step(path):
         groups[trajectory.prompt_id].append(trajectory)
@@ -68,7 +68,7 @@ def _hash(step: int, prompt: str) -> bytes:
 
 
 def _fitting(steps: Sequence[Groups], learners: int) -> int:
-    """How many prompts of every step fit into the budget."""
+    """Number of prompts per step that fit into the budget."""
     sizes = [[sum(_size(t, learners) for t in group) for group in groups.values()] for groups in steps]
     number, most = 0, max(map(len, sizes), default=0)
     while number < most and sum(sum(size[: number + 1]) for size in sizes) <= BUDGET:
@@ -77,7 +77,7 @@ def _fitting(steps: Sequence[Groups], learners: int) -> int:
 
 
 def _size(found: Trajectory, learners: int) -> int:
-    """About how many bytes a response takes: its text, two small numbers a token, a few for each learner."""
+    """Approximate bytes of a response: its text, two small numbers per token, some numbers per learner."""
     characters = min(LONGEST, len(found.text))
     return 110 + characters + 6 * min(len(found.token_ids), LONGEST) + 45 * learners
 

@@ -1,4 +1,4 @@
-"""A run's metrics and results, thinned and rounded: what the plots and tables are drawn from."""
+"""A run's metrics and results, subsampled and rounded, for plots and tables."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 MOST_STEPS = 400
-"""Longer runs show evenly spaced steps: more points than that cannot be told apart."""
+"""Longer runs are subsampled evenly: a plot cannot show more points."""
 MOST_EVALUATIONS = 100
 MEASURES = ("greedy", "mean_at_k", "pass_at_k")
 """Those of `hacrl.training.evaluation`, which takes seconds to import because it imports the models."""
@@ -34,7 +34,7 @@ def columns(
 def outcomes(summary: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Per agent: costs, and per task every measure before and after; None until the run is finished.
 
-    The outcome of every single problem, which the summary also holds, is left out.
+    The summary's outcomes of single problems are left out.
     """
     if summary is None:
         return None
@@ -69,7 +69,7 @@ def _shares(evaluation: Mapping[str, Any] | None) -> dict[str, Any] | None:
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:
-    """At most so many items, evenly spaced, the first and the last among them."""
+    """At most `most` items, evenly spaced, including the first and the last."""
     if len(items) <= most:
         return list(items)
     last = len(items) - 1
@@ -77,5 +77,5 @@ def spread(items: Sequence[T], most: int) -> list[T]:
 
 
 def rounded(value: float | None) -> float | None:
-    """Six significant digits: more than a plot shows, and half the size."""
+    """Six significant digits: enough for plots, and half the size."""
     return None if value is None else float(f"{value:.6g}")

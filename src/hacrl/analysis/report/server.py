@@ -1,4 +1,4 @@
-"""`hacrl watch`: the page of runs that are still training, served to this machine alone."""
+"""`hacrl watch`: a live page of runs, served on this machine only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOPBACK = "127.0.0.1"
 
 
 class LiveRuns:
-    """The data of the watched runs, collected again only when one of them has changed."""
+    """The data of the watched runs, read again only when one of them has changed."""
 
     def __init__(self, runs: Sequence[Path], baseline: Path | None = None) -> None:
         self._runs = runs
@@ -30,12 +30,14 @@ class LiveRuns:
         self._data = report_data(runs, baseline)
 
     def now(self) -> tuple[str, dict[str, Any]]:
-        """The data and a tag that changes with it; while a run cannot be read, what was read before."""
+        """The data and a tag that changes with it; if a run cannot be read, the data of the last time."""
         with self._lock:
             states = "/".join(RunReader(run).version_tag() for run in self._runs)
             tag = f'"{hashlib.sha256(states.encode()).hexdigest()[:24]}"'
             if tag != self._tag:
-                with suppress(ValueError, OSError, StorageError):  # a file is being replaced: next time
+                with suppress(
+                    ValueError, OSError, StorageError
+                ):  # a file is being replaced: try again at the next request
                     self._data = report_data(self._runs, self._baseline)
                     self._tag = tag
             return self._tag, self._data
@@ -49,7 +51,7 @@ def make_server(runs: LiveRuns, port: int = 0) -> ThreadingHTTPServer:
         sys_version = ""
 
         def do_GET(self) -> None:  # the name is the standard library's
-            if self.headers.get("Host") not in hosts:  # another site's name that points here
+            if self.headers.get("Host") not in hosts:  # a request under another host name (DNS rebinding)
                 self._reply(HTTPStatus.FORBIDDEN, "text/plain", b"This page is for this machine alone.\n")
             elif self.path == "/":
                 self._reply(HTTPStatus.OK, "text/html", render(runs.now()[1], live=True).encode())
@@ -79,7 +81,7 @@ def make_server(runs: LiveRuns, port: int = 0) -> ThreadingHTTPServer:
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Say nothing about requests."""
+            """Do not log requests."""
 
     server = ThreadingHTTPServer((LOOPBACK, port), Handler)
     server.daemon_threads = True

@@ -35,7 +35,7 @@ function browserSection(run, index) {
       select("Agent", "agent", same(run.agents)),
       select("Result", "result", same(["right", "wrong", "unscored"])),
       select("Learner", "learner", same(run.agents)),
-      select("What it did", "fate", same(["used", "below the window", "above the window", "clipped", "cut off", "advantage 0"])),
+      select("What it did", "fate", same(["used", ...(hasWindow(run) ? ["below the window", "above the window"] : []), "clipped", "cut off", "advantage 0"])),
       el("label", { class: "control" }, el("span", {}, "Text contains"), el("input", {
         type: "search", "data-key": key("text"), value: value("text"),
         oninput: (event) => { choices.set(key("text"), event.target.value); changed(); },
@@ -115,7 +115,7 @@ function responseText(row) {
 }
 
 function updateTable(run, row) {
-  if (row.updates.every((use) => use[ADVANTAGE] === 0)) return note("Advantage 0 for every learner: nobody learned from it.");
+  if (row.updates.every((use) => use[ADVANTAGE] === 0)) return note("Advantage 0 for every learner: no gradient.");
   const rows = row.updates.map((use) => {
     const own = use[0] === row.agent;
     const what = fate(use, own);

@@ -7,7 +7,7 @@ const lengthsSection = (run) => [panels(
   agentChart(run, "Mean length", "tokens per response, each agent's own", "completions/mean_length", { floor: 0 }),
   agentChart(run, "Longest response", "tokens", "completions/max_length", { floor: 0 }),
   agentChart(run, "Cut responses", "share that reached the token limit", "completions/clipped_ratio", { floor: 0, yFormat: percent }),
-  agentChart(run, "Prompts with equal rewards", "share from which nothing is learned within the own group", "frac_reward_zero_std", { floor: 0, ceiling: 1, yFormat: percent }),
+  agentChart(run, "Prompts with equal rewards", "share of prompts whose advantages within the own group are all 0", "frac_reward_zero_std", { floor: 0, ceiling: 1, yFormat: percent }),
 )];
 
 // Times by phase, in colours that are no agent's in small teams.

@@ -1,4 +1,4 @@
-// What came of the run: results, warnings, curves.
+// Results, warnings, learning curves.
 
 const MEASURES = ["greedy", "mean_at_k", "pass_at_k"];
 const column = (run, key) => run.series[key];
@@ -76,12 +76,12 @@ function resultsTable(run, tasks) {
 }
 
 function warningsSection(run) {
-  const told = run.warnings.map((warning) => el("li", { class: "warning" }, el("strong", {}, `Step ${warning.step}`), el("p", {}, warning.message)));
+  const given = run.warnings.map((warning) => el("li", { class: "warning" }, el("strong", {}, `Step ${warning.step}`), el("p", {}, warning.message)));
   const found = run.findings.map((finding) => el("li", { class: "warning" }, el("strong", {}, finding.title), el("p", {}, finding.text)));
-  if (!told.length && !found.length) return [el("p", { class: "good" }, "The run gave no warning, and nothing in its last steps looks wrong.")];
+  if (!given.length && !found.length) return [el("p", { class: "good" }, "The run gave no warning, and nothing in its last steps looks wrong.")];
   return [
     found.length ? [el("h3", {}, "In the numbers"), el("ul", { class: "warnings" }, found)] : null,
-    told.length ? [el("h3", {}, "Given during the run"), el("ul", { class: "warnings" }, told)] : null,
+    given.length ? [el("h3", {}, "Given during the run"), el("ul", { class: "warnings" }, given)] : null,
   ];
 }
 

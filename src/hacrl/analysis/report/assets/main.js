@@ -4,9 +4,9 @@ const SECTIONS = [
   ["results", "Results", "Results", resultsSection],
   ["warnings", "Warnings", "Warnings", warningsSection],
   ["learning", "Curves", "Learning curves", learningSection],
-  ["teaching", "Teaching", "Who taught whom", matrixSection],
+  ["sharing", "Sharing", "Who learned from whom", matrixSection],
   ["capability", "Capability", "Capability", capabilitySection],
-  ["window", "Window", "Ratios and the window", windowSection],
+  ["ratios", "Ratios", "Ratios", ratiosSection],
   ["lengths", "Lengths", "Lengths", lengthsSection],
   ["speed", "Speed", "Speed", speedSection],
   ["optimisation", "Optimisation", "Optimisation", optimisationSection],
@@ -51,7 +51,11 @@ function drawSection([id, , , build], data) {
     data.runs.length > 1 ? el("p", { class: "runname" }, run.name) : null, ...[build(run, index)].flat(Infinity).filter(Boolean))));
 }
 
+// "source->learner" of every pair with metrics.
+const pairNames = (run) => new Set(Object.keys(run.series).filter((key) => key.startsWith("cross/")).map((key) => key.split("/")[1]));
+
 function drawAll(data) {
+  for (const run of data.runs) run.pairs = pairNames(run);
   const focused = document.activeElement?.dataset?.key;
   drawHeader(data);
   const warnings = data.runs.reduce((sum, run) => sum + run.warnings.length + run.findings.length, 0);

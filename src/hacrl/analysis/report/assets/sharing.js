@@ -1,15 +1,16 @@
-// Who taught whom: the matrix, capability and omega, ratios and the window.
+// Who learned from whom: the matrix, capabilities, ratios.
 
 const pairColumn = (run, source, learner, key) => run.series[`cross/${source}->${learner}/${key}`];
-const pairsOf = (run, learner) => run.agents.filter((source) => source !== learner && Object.keys(run.series).some((key) => key.startsWith(`cross/${source}->${learner}/`)));
+const pairsOf = (run, learner) => run.agents.filter((source) => source !== learner && run.pairs.has(`${source}->${learner}`));
 const shares = (run) => run.agents.some((learner) => pairsOf(run, learner).length);
-// Only some methods have a window; the shares inside and outside it mean nothing for the others.
+// Only some methods have a window or omega: the page does not mention them for other methods.
 const hasWindow = (run) => Boolean(run.ratios?.window);
-const ALONE = "Nothing is shared in this run: every agent learns from its own responses alone.";
+const hasOmega = (run) => Object.keys(run.series).some((key) => key.startsWith("cross/") && key.endsWith("/omega"));
+const ALONE = "No agent has trained on a peer's responses in this run.";
 
 const MATRIX = {
   inside: {
-    name: "accepted share", text: "Share of the source's responses whose ratio lies inside the learner's window at the update that sees them. Only these give a gradient.",
+    name: "accepted share", text: "Share of the source's responses whose ratio lies inside the learner's window at the update that uses them. Only these have a gradient.",
     steps: (run) => run.steps, column: (run, source, learner) => (hasWindow(run) ? pairColumn(run, source, learner, "inside") : null), format: percent, low: 0, high: 1,
   },
   coefficient: {
@@ -21,7 +22,7 @@ const MATRIX = {
     steps: (run) => run.steps, column: (run, source, learner) => pairColumn(run, source, learner, "effective_sample_size"), format: short, low: 0,
   },
   omega: {
-    name: "omega", text: "Capability of the source over that of the learner: the factor on the source's responses in the learner's gradient.",
+    name: "omega", text: "Capability of the source over that of the learner. HACPO multiplies the gradient of the source's responses by it.",
     steps: (run) => run.steps, column: (run, source, learner) => pairColumn(run, source, learner, "omega"), format: short, low: 0,
   },
 };
@@ -30,9 +31,10 @@ function matrixSection(run, index) {
   if (!shares(run)) return [note(ALONE)];
   const [measureKey, stepKey] = [`matrix/${index}`, `matrix-step/${index}`];
   const available = Object.entries(MATRIX).filter(([, measure]) => run.agents.some((k) => run.agents.some((j) => measure.column(run, j, k)?.some(isNumber))));
+  if (!available.length) return [note(ALONE)];
   const steps = run.steps.filter((step) => step > 0);
   const text = (place) => (place === 0 ? "all steps" : `step ${steps[place - 1]}`);
-  const plot = redrawn(() => teachingMatrix(run, MATRIX[chosen(measureKey, available[0][0])], Number(chosen(stepKey, 0)) ? steps[Number(chosen(stepKey, 0)) - 1] : null));
+  const plot = redrawn(() => sharingMatrix(run, MATRIX[chosen(measureKey, available[0][0])], Number(chosen(stepKey, 0)) ? steps[Number(chosen(stepKey, 0)) - 1] : null));
   plot.again();
   return [
     el("div", { class: "controls" }, pick("Show", measureKey, available.map(([key, measure]) => [key, measure.name]), available[0][0], plot.again),
@@ -41,7 +43,7 @@ function matrixSection(run, index) {
   ];
 }
 
-function teachingMatrix(run, measure, step) {
+function sharingMatrix(run, measure, step) {
   const cells = run.agents.map((learner) => run.agents.map((source) => {
     const values = measure.column(run, source, learner);
     const steps = measure.steps(run);
@@ -56,9 +58,9 @@ function teachingMatrix(run, measure, step) {
   })));
   return [
     note(measure.text, " The small lines show every step of the run."),
-    el("div", { class: "scroll boxed", tabindex: 0, role: "region", "aria-label": "Who taught whom" },
+    el("div", { class: "scroll boxed", tabindex: 0, role: "region", "aria-label": "Who learned from whom" },
       el("table", { class: "matrix" },
-        el("caption", {}, `${measure.name}, ${step === null ? "mean over all steps" : `step ${step}`}: rows learn, columns teach`),
+        el("caption", {}, `${measure.name}, ${step === null ? "mean over all steps" : `step ${step}`}: rows are learners, columns are sources`),
         el("thead", {}, el("tr", {}, el("td", {}, el("span", { class: "sub" }, "↓ learns from →")), run.agents.map((source) => el("th", { scope: "col" }, agentName(run, source))))),
         el("tbody", {}, body))),
   ];
@@ -70,26 +72,25 @@ function capabilitySection(run) {
     title: "Capability", subtitle: `mean reward of the last ${run.recipe.capability?.window ?? "few"} steps`, steps: run.steps, floor: 0, height: 200,
     series: run.agents.map((agent) => ({ name: agent, values: agentColumn(run, agent, "capability"), ...agentStyle(run, agent) })),
   });
-  const compared = (learner) => pairsOf(run, learner).filter((source) => pairColumn(run, source, learner, "omega"));
-  if (!run.agents.some((learner) => compared(learner).length)) return [panels(capability)];
+  if (!hasOmega(run)) return [panels(capability)];
   const omegas = run.agents.map((learner) => lineChart({
     title: `Omega for ${learner}`, subtitle: "source over learner, log scale", steps: run.steps, log: true, bands: [1], height: 200,
-    series: compared(learner).map((source) => ({ name: source, values: pairColumn(run, source, learner, "omega"), ...agentStyle(run, source) })),
+    series: pairsOf(run, learner).map((source) => ({ name: source, values: pairColumn(run, source, learner, "omega"), ...agentStyle(run, source) })),
   }));
   return [
-    note(`Omega above 1: the source is the stronger one, and the learner listens more to it.${clamp ? ` It is held between ${clamp[0]} and ${clamp[1]}.` : ""}`),
+    note(`Omega above 1: the source is stronger than the learner.${clamp ? ` It is clamped to [${clamp[0]}, ${clamp[1]}].` : ""}`),
     panels(capability),
     panels(omegas),
   ];
 }
 
-function windowSection(run, index) {
+function ratiosSection(run, index) {
   if (!shares(run)) return [note(ALONE)];
   const key = `window/${index}`;
   const learners = run.agents.filter((learner) => pairsOf(run, learner).length);
   const plots = redrawn(() => {
     const wanted = chosen(key, learners[0]);
-    return learners.filter((learner) => wanted === "all" || learner === wanted).map((learner) => learnerWindow(run, index, learner));
+    return learners.filter((learner) => wanted === "all" || learner === wanted).map((learner) => learnerRatios(run, index, learner));
   });
   const period = run.ratios && run.ratios.periods.length > 1 ? slide("When", `period/${index}`, {
     min: 0, max: run.ratios.periods.length, otherwise: 0,
@@ -98,19 +99,19 @@ function windowSection(run, index) {
   plots.again();
   return [
     el("div", { class: "controls" }, pick("Learner", key, [...learners.map((learner) => [learner, agentName(run, learner)]), ["all", "all"]], learners[0], plots.again), period),
-    windowNote(run),
+    ratiosNote(run),
     plots.node,
   ];
 }
 
-function windowNote(run) {
+function ratiosNote(run) {
   const bounds = run.ratios?.window;
   if (!run.ratios) return note("This run kept no update log (logging.trajectories is off, or an older version wrote it): there are no histograms.");
-  if (!bounds) return note("The method has no window for peers' responses.");
-  return note(`A peer's response gives a gradient while its ratio is inside the window. Its lower end rises with every update of a step: here from ${short(bounds[0])} (light band) to ${short(bounds[1])} (dark band). Responses with advantage 0 are not counted.`);
+  if (!bounds) return null;
+  return note(`A peer's response has a gradient while its ratio is inside the window. The lower bound rises with every update of a step, here from ${short(bounds[0])} (light band) to ${short(bounds[1])} (dark band). Responses with advantage 0 are not counted.`);
 }
 
-function learnerWindow(run, index, learner) {
+function learnerRatios(run, index, learner) {
   const sources = pairsOf(run, learner);
   return el("section", { class: "learner" }, el("h3", {}, agentName(run, learner), " learns from"),
     run.ratios ? panels(sources.map((source) => ratioHistogram(run, index, source, learner))) : null,
