@@ -13,6 +13,8 @@ from hacrl.analysis.report import write_report
 from hacrl.analysis.report.server import LiveRuns, make_server
 from helpers_browser import CHROMIUM, Browser, chromium
 from helpers_report import lines, make_runs
+from helpers_train import make_agent, recipe
+from helpers_train import run as train
 
 pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium: apt-get install chromium"),
@@ -181,6 +183,22 @@ def test_no_width_scrolls_sideways(page: Browser, width: int) -> None:
     page.size(width, 800, phone=width < 500)
     page.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     assert page.run("document.documentElement.scrollWidth") <= width
+
+
+def test_nothing_of_hacpo_is_shown_with_another_method(tmp_path: Path, browser: Browser) -> None:
+    agents = {name: make_agent(tmp_path / name, seed) for seed, name in enumerate(("ann", "bob"))}
+    train(recipe(agents, method="commons", prompts_per_step=12), tmp_path / "run")
+    browser.errors.clear()
+    browser.open(write_report(tmp_path / "run").as_uri())
+    text = browser.run(
+        "[...document.querySelectorAll('nav, main > section:not(#metrics)')]"
+        ".map(section => section.innerText.toLowerCase()).join(' ')"
+    )
+    assert "who learned from whom" in text
+    assert "effective sample size" in text
+    for word in ("omega", "window", "delta"):
+        assert word not in text
+    assert browser.errors == []
 
 
 def test_watching_shows_new_steps_without_reloading(run: Path, browser: Browser) -> None:

@@ -23,7 +23,8 @@ from hacrl.analysis.doctor.examination import AgentPlan, Diagnosis
 from hacrl.analysis.doctor.memory import KEPT_PER_LAYER, Memory, estimate, in_units
 from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
 from hacrl.cli.app import app
-from hacrl.recipe import LoraSettings, parse_recipe
+from hacrl.methods.gspo import Gspo
+from hacrl.recipe import LoraSettings, Recipe, parse_recipe
 from helpers_recipes import Wrong, wrong_recipes
 
 ROOT = Path(__file__).parents[4]
@@ -47,7 +48,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(autouse=True)
-def empty_nursery(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_cached_toy_models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -132,21 +133,49 @@ def test_the_plan_of_every_agent(model: str):
     assert [plans[name].learned for name in "abc"] == [192, 320, 256]
     assert [plans[name].updates for name in "abc"] == [4, 6, 4]
     assert plans["a"].tokens == 64 * 24
-    assert plans["a"].windows == pytest.approx((0.85, 0.875))
-    assert plans["b"].windows == pytest.approx((0.85, 0.875, 0.9, 0.925))
+    assert plans["a"].columns == {"window": "0.85 0.875"}
+    assert plans["b"].columns == {"window": "0.85 0.875 0.9 0.925"}
     assert plans["b"].learning_rate == 1e-5
     assert plans["a"].facts
     assert plans["b"].facts is None
 
 
-@pytest.mark.parametrize("method", ["gspo", "naive", "hacpo-no_clipping"])
-def test_methods_without_a_window_show_none(method: str, model: str):
-    assert examine(parse_recipe(recipe_with(model, method=method))).agents[0].windows == ()
+def test_without_clipping_hacpo_shows_no_window(model: str):
+    plan = examine(parse_recipe(recipe_with(model, method="hacpo-no_clipping"))).agents[0]
+    assert plan.columns == {"window": "-"}
+
+
+@pytest.mark.parametrize("method", ["gspo", "naive", "commons"])
+def test_nothing_of_hacpo_is_shown_with_another_method(method: str, model: str, tmp_path: Path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe_with(model, method=method)))
+    result = CliRunner().invoke(app, ["doctor", str(path)])
+    assert result.exit_code == 0, result.output
+    for word in ("window", "omega", "delta"):
+        assert word not in result.stdout
+
+
+class Labelled(Gspo):
+    """GSPO with a column of its own in the table of a step."""
+
+    name: str = ""
+
+    def columns(self, recipe: Recipe, agent: str) -> dict[str, str]:
+        return {"label": f"agent-{agent}"}
+
+
+def test_the_columns_of_a_method_are_shown_for_every_agent(model: str, tmp_path: Path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe_with(model, method=f"{__name__}:Labelled")))
+    result = CliRunner().invoke(app, ["doctor", str(path)], env={"COLUMNS": "120"})
+    assert result.exit_code == 0, result.output
+    for text in ("label", "agent-a", "agent-b"):
+        assert text in result.stdout
 
 
 def test_without_the_stepwise_mechanism_the_window_stays(model: str):
     plan = examine(parse_recipe(recipe_with(model, method="hacpo-no_stepwise"))).agents[0]
-    assert plan.windows == pytest.approx((0.8, 0.8))
+    assert plan.columns == {"window": "0.8 0.8"}
 
 
 def test_model_facts_are_those_of_the_model(model: str):
@@ -310,17 +339,17 @@ def test_settings_that_save_memory_never_cost_any(rows: int, budget: int, checkp
 def test_agents_of_a_device_share_only_what_passes():
     recipe = parse_recipe(recipe_with("m"))
     memory = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
-    plan = AgentPlan("a", "m", FACTS, "cpu", 0, 1, 1e-6, (), 1, 1, 1, 1, (), memory)
+    plan = AgentPlan("a", "m", FACTS, "cpu", 0, 1, 1e-6, (), 1, 1, 1, 1, {}, memory)
     assert needed_on([plan] * 3) == 3 * memory.kept + memory.passing
 
 
-def test_agents_that_take_turns_wait_in_the_memory_of_the_cpu(monkeypatch: pytest.MonkeyPatch):
+def test_offloaded_agents_are_kept_in_the_memory_of_the_cpu(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("hacrl.analysis.doctor.advice.memory_of", {"cuda": 7, "cpu": 9}.__getitem__)
     recipe = parse_recipe(recipe_with("m", runtime={"name": "local", "share_devices": True}))
     small = estimate(recipe, "a", FACTS, "cuda", longest_prompt=6)
     large = replace(small, weights=10 * small.weights)
     plans = [
-        AgentPlan(name, "m", FACTS, "cuda", 0, 1, 1e-6, (), 1, 1, 1, 1, (), memory)
+        AgentPlan(name, "m", FACTS, "cuda", 0, 1, 1e-6, (), 1, 1, 1, 1, {}, memory)
         for name, memory in (("a", small), ("b", large), ("c", small))
     ]
     assert device_memory(Diagnosis(recipe, plans)) == [
@@ -352,7 +381,7 @@ def test_activations_are_about_what_autograd_keeps(config: Any, network: Any):
     assert real == pytest.approx(per_hidden * 64 + per_feed_forward * 160, rel=0.25)
 
 
-def test_bytes_for_people():
+def test_bytes_in_units():
     assert [in_units(size) for size in (0, 999, 1500, 2e6, 3.25e9, 4e12)] == [
         "0 B",
         "999 B",
@@ -381,7 +410,7 @@ def test_bytes_for_people():
         ("checkpoint.every", {"checkpoint": {"every": 59}}),
     ],
 )
-def test_what_looks_wrong_is_warned_of(key: str, change: dict[str, Any], model: str):
+def test_each_warning(key: str, change: dict[str, Any], model: str):
     assert warned(recipe_with(model)) == []
     assert key in warned(recipe_with(model, **change))
 
