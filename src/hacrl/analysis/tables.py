@@ -1,4 +1,4 @@
-"""Tables for people: on a terminal, or as Markdown for the documentation."""
+"""Tables for the terminal, or as Markdown for the documentation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class TextTable:
 
 
 def make_table(title: str, text: Sequence[str], numbers: Sequence[str], caption: str | None = None) -> Table:
-    """An empty table for a terminal: columns of text, then columns of numbers."""
+    """An empty terminal table: columns of text, then columns of numbers."""
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     for heading in text:
         table.add_column(heading)

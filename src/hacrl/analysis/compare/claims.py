@@ -1,4 +1,4 @@
-"""Claims about methods, judged by the intervals of their differences alone, and how the page shows them."""
+"""Claims about methods, judged by the intervals of their differences, and their section of the page."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ JUDGING = (
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """What one setting says of a claim."""
+class ClaimFinding:
+    """The verdict on a claim in one setting."""
 
     difference: Estimate
     """The better method minus the worse one."""
     holding: Holding
 
 
-def judge(claim: Claim, settings: Mapping[str, Outcomes]) -> dict[str, Finding]:
-    """By setting where both methods took part: holds if the interval lies above -margin, does not if below.
+def judge(claim: Claim, settings: Mapping[str, Outcomes]) -> dict[str, ClaimFinding]:
+    """By setting that has both methods: holds if the interval lies above -margin, does not if it lies below.
 
-    All settings of a claim, and all agents where it is said of each, are one family of comparisons.
+    All settings of a claim, and all agents if it is about each agent, are one family of comparisons.
     """
     differences = {
         (setting, whose): values + claim.margin
@@ -45,15 +45,15 @@ def judge(claim: Claim, settings: Mapping[str, Outcomes]) -> dict[str, Finding]:
         if claim.settings is None or setting in claim.settings
         for whose, values in _differences(claim, outcomes).items()
     }
-    findings: dict[str, Finding] = {}
+    findings: dict[str, ClaimFinding] = {}
     for (setting, _), found in compare(differences).items():
-        finding = Finding(_moved(found.interval, -claim.margin), HOLDING[found.verdict])
+        finding = ClaimFinding(_moved(found.interval, -claim.margin), HOLDING[found.verdict])
         findings[setting] = min(findings.get(setting, finding), finding, key=_doubt)
     return findings
 
 
 def _differences(claim: Claim, outcomes: Outcomes) -> dict[str, Array]:
-    """[seed, problem] by what the claim is about: the mean of the agents, or every agent."""
+    """[seed, problem] of the mean of the agents, or by agent if the claim is about each."""
     methods = outcomes.plan.recipes
     if claim.better not in methods or claim.worse not in methods or claim.measure not in outcomes.measures:
         return {}
@@ -64,7 +64,7 @@ def _differences(claim: Claim, outcomes: Outcomes) -> dict[str, Array]:
     return dict(zip(outcomes.agents, difference, strict=True))
 
 
-def _doubt(finding: Finding) -> tuple[int, float]:
+def _doubt(finding: ClaimFinding) -> tuple[int, float]:
     """Lowest for the strongest evidence against the claim: a setting is judged by its worst agent."""
     order = ("does not hold", "not decided", "holds")
     return order.index(finding.holding), finding.difference.low
@@ -89,7 +89,7 @@ def claims_section(claims: Sequence[Claim], settings: Mapping[str, Outcomes]) ->
     yield markdown_table(["claim", *settings], rows)
 
 
-def _counted(found: Mapping[str, Finding]) -> str:
+def _counted(found: Mapping[str, ClaimFinding]) -> str:
     """In which settings a claim holds, does not hold or is not decided."""
     by_holding = {
         holding: [setting for setting, finding in found.items() if finding.holding == holding]
@@ -99,5 +99,5 @@ def _counted(found: Mapping[str, Finding]) -> str:
     return "; ".join(parts) or "was not tested"
 
 
-def _cell(finding: Finding | None) -> str:
+def _cell(finding: ClaimFinding | None) -> str:
     return f"{signed(finding.difference)} **{finding.holding}**" if finding else DASH

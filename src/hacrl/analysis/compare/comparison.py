@@ -1,4 +1,4 @@
-"""Everything `hacrl compare` and `hacrl results` do: run comparisons, tune methods, write the results."""
+"""`hacrl compare` and `hacrl results`: run comparisons, tune methods, write the results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def run_comparison(plan: Plan, references: Sequence[str], pool: WorkerPool) -> R
 
 
 def run_suite(suite: Suite, out: Path, page: Path, pool: WorkerPool) -> None:
-    """Run what is not finished yet, then write the page, and its other files in a folder beside it."""
+    """Run what is not finished yet, then write the page, and its other files to a directory next to it."""
     plans = {setting: suite.plan(setting, out) for setting in suite.file.settings}
     commits = run_plans(list(plans.values()), pool)
     experiments = {
@@ -48,14 +48,14 @@ def run_suite(suite: Suite, out: Path, page: Path, pool: WorkerPool) -> None:
 
 
 def run_plans(plans: Sequence[Plan], pool: WorkerPool) -> list[list[str]]:
-    """Finish all runs of several comparisons side by side; returns the commits each was made with."""
+    """Finish all runs of several comparisons in parallel; returns the commits each was made with."""
     commits = [write_plan(plan, current_commit()) for plan in plans]
     run_all([run for plan in plans for run in plan.runs()], pool)
     return commits
 
 
 def write_results(plan: Plan, references: Sequence[str], commits: list[str]) -> Results:
-    """The results of a plan whose runs are all finished, also as files beside them."""
+    """The results of a plan whose runs are all finished; also written to files in its directory."""
     results = make_results(Outcomes.read(plan), references, _versions(plan), commits)
     write_json(plan.out / "results.json", asdict(results))
     write_atomic(plan.out / "results.md", report(results).encode())
@@ -72,8 +72,8 @@ def choose_references(asked: Sequence[str], plan: Plan) -> tuple[str, ...]:
 
 
 def current_commit() -> str | None:
-    """Of the checkout hacrl runs from, `-dirty` if it was changed since; None for an installed package."""
-    is_ours = _git("ls-files", Path(__file__).name)  # not of a repository that only surrounds the package
+    """Of the checkout that hacrl runs from, `-dirty` if it has changes; None for an installed package."""
+    is_ours = _git("ls-files", Path(__file__).name)  # not of a repository that merely contains the package
     return _git("describe", "--always", "--dirty", "--abbrev=12") if is_ours else None
 
 
@@ -87,7 +87,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def _versions(plan: Plan) -> dict[str, str]:
-    """Of the first run's packages, as it wrote them down itself."""
+    """Package versions, from the first run's config.json."""
     config = json.loads(plan.runs()[0].directory.config.read_text())
     versions: dict[str, str] = config["versions"]
     return versions
@@ -95,14 +95,14 @@ def _versions(plan: Plan) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One combination of values of a method that is tuned."""
+    """One combination of values of a tuned method."""
 
     method: str
     values: Changes
 
     @property
     def label(self) -> str:
-        """As its runs are called."""
+        """The label of its runs."""
         return "-".join(
             [self.method, *(f"{key.split('.')[-1]}-{value}" for key, value in self.values.items())]
         )
@@ -123,7 +123,7 @@ def tune(suite: Suite, out: Path, pool: WorkerPool) -> Path:
     chosen = {setting: _best(sweep) for setting, sweep in sweeps.items()}
     path = suite.path.parent / TUNED
     heading = (
-        f"# Written by `hacrl results {suite.path} --tune`: what was best with the plan's tuning seeds.\n"
+        f"# Written by `hacrl results {suite.path} --tune`: the best values on the plan's tuning seeds.\n"
     )
     write_atomic(path, (heading + yaml.safe_dump(chosen, sort_keys=False)).encode())
     return path

@@ -1,7 +1,7 @@
 """Faults injected for experiments: agents that misreport their rewards to their peers.
 
-Training knows nothing of them. `faulty_delivery` takes the place of the team's `deliver`, which hands every
-learner the trajectories of a step.
+Training code has no part in them: `faulty_delivery` replaces the team's `deliver`, which gives every learner
+the trajectories of a step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Faults(Settings):
     shuffled: Agents = ()
     """The rewards of these agents' responses are delivered in a random order."""
     inverted: Agents = ()
-    """Of these agents, right responses are delivered as wrong ones and the other way round."""
+    """Right responses of these agents are delivered as wrong ones and vice versa."""
 
     def __bool__(self) -> bool:
         return bool(self.shuffled or self.inverted)
@@ -44,7 +44,7 @@ class Faults(Settings):
                     yield Problem(f"faults.{key}", message)
 
     def delivery(self, recipe: Recipe) -> Deliver | None:
-        """How trajectories reach the learners of a run; None without any fault."""
+        """The `deliver` of a run with these faults; None without any."""
         return faulty_delivery(recipe, shuffled=self.shuffled, inverted=self.inverted) if self else None
 
 
@@ -54,7 +54,7 @@ NO_FAULTS = Faults()
 def faulty_delivery(
     recipe: Recipe, *, shuffled: Collection[str] = (), inverted: Collection[str] = ()
 ) -> Deliver:
-    """Deliver trajectories with wrong rewards; a learner always has the true rewards of its own responses."""
+    """Deliver trajectories with wrong rewards; a learner's own responses keep their true rewards."""
 
     def deliver(trajectories: Sequence[Trajectory], learner: str, step: int) -> Sequence[Trajectory]:
         return misreport(
@@ -95,6 +95,6 @@ def misreport(
 
 
 def _seed(recipe: Recipe, step: int) -> int:
-    """The seed `Team.seed` has for the purpose `faults/STEP`: the same in all learners and after a resume."""
+    """The same as `Team.seed("faults/STEP")`: equal for all learners and after a resume."""
     digest = hashlib.blake2b(f"{recipe.seed}/faults/{step}".encode(), digest_size=7)
     return int.from_bytes(digest.digest(), "big")

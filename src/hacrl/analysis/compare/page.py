@@ -1,4 +1,4 @@
-"""The page of results: what was run, the summary, the claims, every setting. All its text is computed."""
+"""The page of results: what was run, a summary, the claims, every setting. All of it is generated."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LEGEND = (
     "verdict among them is at most 5%. A dash: the method was not run there."
 )
 PLOTTED = 8
-"""Methods in a plot of learning curves, the first of the plan: more could not be distinguished."""
+"""Methods in a plot of learning curves, the first of the plan: more are hard to distinguish."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ def _tuning(suite: Suite) -> str:
 
 
 def machine() -> str:
-    """The processor and how many cores of it may be used."""
+    """Operating system, cores and processor."""
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -181,7 +181,7 @@ def _setting(name: str, experiment: Experiment, folder: str, *, curves: bool) ->
         f"with {recipe.samples_per_prompt} samples each."
     )
     if results.retired:
-        yield "\n".join(f"- an agent stopped taking part: {retired}" for retired in results.retired)
+        yield "\n".join(f"- an agent was retired: {retired}" for retired in results.retired)
     if curves:
         yield f"![Learning curves of {name}]({folder}/{name}.svg)"
     main = measure_title(experiment.outcomes.main_measure, results.samples)
@@ -190,7 +190,7 @@ def _setting(name: str, experiment: Experiment, folder: str, *, curves: bool) ->
     yield from (_shown(section) for section in others if section.title == f"{main} on {results.task}")
     yield (
         f"[All tables of this setting]({folder}/{name}.md): greedy accuracy, pass@k, other tasks, learning "
-        "curves, kinds of prompts, how alike the agents become."
+        "curves, kinds of prompts, similarity between agents."
     )
 
 

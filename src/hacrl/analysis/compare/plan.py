@@ -1,4 +1,4 @@
-"""What a comparison consists of: one recipe per method, the seeds, and where each run is kept."""
+"""A comparison: one recipe per method, the seeds, and the directory of each run."""
 
 from __future__ import annotations
 
@@ -22,30 +22,30 @@ class PlannedRun:
     """One method with one seed."""
 
     name: str
-    """As people call it."""
+    """For display."""
     method: str
     seed: int
     recipe: Recipe
     directory: RunDirectory
     log: Path
-    """What it prints."""
+    """The run's output."""
     faults: Faults = NO_FAULTS
 
     @property
     def work_per_step(self) -> int:
-        """Roughly what a step costs: responses drawn and responses learned from, for each prompt."""
+        """Rough cost of a step: responses drawn and responses trained on, per prompt."""
         samples = {agent.name: self.recipe.samples_of(agent.name) for agent in self.recipe.agents}
         received = sum(samples[peer] for peers in self.recipe.topology().values() for peer in peers)
         return 2 * sum(samples.values()) + received
 
     @property
     def finished(self) -> bool:
-        """The summary is written last."""
+        """Whether the summary exists, which is written last."""
         return self.directory.summary.exists()
 
     @property
     def begun(self) -> bool:
-        """There is something to resume."""
+        """Whether there is something to resume."""
         return self.directory.config.exists()
 
 
@@ -55,7 +55,7 @@ class Plan:
 
     out: Path
     recipes: Mapping[str, Recipe]
-    """By method, as the user calls it."""
+    """By the method's label."""
     seeds: tuple[int, ...]
     name: str = ""
     """Distinguishes its runs from those of other plans."""
@@ -75,7 +75,7 @@ class Plan:
         )
 
     def runs(self) -> list[PlannedRun]:
-        """All runs; every method's first seed comes before anybody's second."""
+        """All runs; the first seed of every method comes before the second of any."""
         return [self.run(method, seed) for seed in self.seeds for method in self.recipes]
 
 
@@ -93,7 +93,7 @@ class Variant:
 
 
 def as_overrides(settings: Mapping[str, Any]) -> tuple[str, ...]:
-    """As `KEY=VALUE` on the command line (JSON is YAML); nested keys change nothing beside them."""
+    """As `KEY=VALUE` on the command line (JSON is YAML); nested keys leave their siblings unchanged."""
     found: list[str] = []
     for key, value in settings.items():
         if isinstance(value, Mapping):
@@ -113,7 +113,7 @@ def make_plan(
 ) -> Plan:
     """A plan from the command line's arguments; mistakes are reported before anything runs.
 
-    A method is a name that recipes know, or `LABEL=NAME` to call it otherwise; `own_overrides` are
+    A method is a name that recipes know, or `LABEL=NAME` to give it another label; `own_overrides` are
     `LABEL:KEY=VALUE` and change one method alone.
     """
     base = load_recipe(recipe, overrides)
@@ -152,7 +152,7 @@ def plan_of(
 
 
 def _check_comparable(base: Recipe, recipe: Recipe, label: str) -> None:
-    """A method may be run with settings of its own, but on the same test of the same agents."""
+    """Methods may have different settings, but agents, task and evaluation must be the same."""
     agents, own = (sorted((agent.name, agent.model) for agent in one.agents) for one in (base, recipe))
     for key, same in {
         "agents": agents == own,
@@ -169,7 +169,7 @@ def _labelled(method: str) -> tuple[str, str]:
 
 
 def check_label(label: str) -> None:
-    """Refuse what cannot name a directory."""
+    """Reject labels that cannot name a directory."""
     if not _LABEL.fullmatch(label):
         raise ValueError(
             f"{label!r} cannot name a directory: a method's label has letters, digits, '_', '.' and '-'"
@@ -177,7 +177,7 @@ def check_label(label: str) -> None:
 
 
 def _under_method(base: Recipe, variant: Variant, where: str) -> Recipe:
-    """The recipe with another method; the recipe's own settings stay with the method they were made for."""
+    """The recipe with another method; settings of the recipe's own method apply to that method only."""
     name, overrides = variant.name, variant.overrides
     values = base.resolved()
     settings = {"name": name}
@@ -191,7 +191,7 @@ def _under_method(base: Recipe, variant: Variant, where: str) -> Recipe:
 
 
 def write_plan(plan: Plan, commit: str | None) -> list[str]:
-    """Keep the settings in `comparison.json`; those of an earlier call must be the same.
+    """Write the settings to `comparison.json`; those of an earlier call must be the same.
 
     Methods and seeds may be added. Returns the commits that runs of this comparison were made with.
     """
@@ -218,7 +218,7 @@ def write_plan(plan: Plan, commit: str | None) -> list[str]:
 def _refuse_other_settings(
     out: Path, earlier: Mapping[str, Any], recipes: Mapping[str, Any], faults: Mapping[str, Any]
 ) -> None:
-    """A method that was begun must be continued with the same settings and the same faults."""
+    """A method with earlier runs must keep its settings and faults."""
     problems = []
     for method in [method for method in earlier["recipes"] if method in recipes]:
         found = _differences(earlier["recipes"][method], recipes[method])
@@ -234,7 +234,7 @@ def _refuse_other_settings(
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """As for a run that is resumed, but evaluations and the number of steps must be the same too."""
+    """As for a resumed run, but evaluation and the number of steps must be the same too."""
     found = recipe_differences({**old, "seed": 0}, {**new, "seed": 0})
     found += [
         f"evaluation.{key}: {old['evaluation'].get(key)!r} before, {new['evaluation'].get(key)!r} now"

@@ -1,4 +1,4 @@
-"""Plots as plain SVG: white paper on light and dark pages, colours safe for colour-blind readers."""
+"""Plots as plain SVG: white background on light and dark pages, colour-blind safe colours."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from hacrl.analysis.compare.statistics import Difference, Verdict
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
-"""Okabe and Ito's, the palest one left out."""
+"""Okabe and Ito's palette, without its palest colour."""
 DASHES = ("", "7 3", "2 2", "9 3 2 3")
 MARKS: dict[Verdict, str] = {"better": "#0072b2", "worse": "#d55e00", "no difference seen": "#8a8a8a"}
 INK, FAINT = "#333333", "#d5d5d5"
@@ -17,7 +17,7 @@ Points = Sequence[tuple[float, float]]
 
 
 ACROSS = 6
-"""Panels side by side: more would be too small to read on a page."""
+"""Panels per row: with more they would be too small to read."""
 
 
 def forest(panels: Mapping[str, Mapping[str, Difference | None]], against: str) -> str:
@@ -25,7 +25,7 @@ def forest(panels: Mapping[str, Mapping[str, Difference | None]], against: str) 
     methods = list(dict.fromkeys(method for rows in panels.values() for method in rows))
     found = [row for rows in panels.values() for row in rows.values() if row]
     widest = max([0.01, *(abs(end) for row in found for end in (row.interval.low, row.interval.high))])
-    reach = min(1.0, widest)  # no accuracy differs by more
+    reach = min(1.0, widest)  # the largest possible difference in accuracy
     left, width, line = 190, 130, 18
     shelf = line * len(methods) + 56
     parts = [_text(12, 20, f"Difference to {against}; bars are corrected 95% intervals", size=13)]

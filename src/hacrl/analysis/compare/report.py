@@ -28,7 +28,7 @@ class Section:
 
 
 def report(results: Results) -> str:
-    """All tables with what is needed to judge them."""
+    """All tables, with how to read them."""
     parts = list(_heading(results))
     for section in sections(results):
         parts += [f"## {section.title}", section.body]
@@ -36,8 +36,8 @@ def report(results: Results) -> str:
 
 
 def sections(results: Results) -> Iterator[Section]:
-    """Costs first, then accuracies, curves, kinds of prompts and likeness."""
-    yield Section("What it costs, per agent", "\n\n".join(_budgets(results)))
+    """Costs, accuracies, curves, kinds of prompts, similarity."""
+    yield Section("Cost per agent", "\n\n".join(_budgets(results)))
     for accuracy in results.accuracies:
         name = measure_title(accuracy.measure, results.samples)
         yield Section(f"{name} on {accuracy.task}", "\n\n".join(_accuracy(results, accuracy)))
@@ -48,7 +48,7 @@ def sections(results: Results) -> Iterator[Section]:
         body = "\n\n".join(_by_kind(results, task))
         yield Section(f"Greedy accuracy on {task} by kind of prompt", body)
     if results.alike:
-        yield Section("Do the agents become alike?", "\n\n".join(_alike(results)))
+        yield Section("Similarity between agents", "\n\n".join(_similarity(results)))
 
 
 def _heading(results: Results) -> Iterator[str]:
@@ -59,7 +59,7 @@ def _heading(results: Results) -> Iterator[str]:
         f"- agents: {', '.join(results.agents)}",
         f"- {results.runs} runs with the seeds {seeds} of {', '.join(results.methods)}",
         f"- commit {', '.join(results.commits) or 'unknown'}; {versions}",
-        *(f"- an agent stopped taking part: {retired}" for retired in results.retired),
+        *(f"- an agent was retired: {retired}" for retired in results.retired),
     ]
     yield "\n".join(lines)
     yield READING
@@ -137,7 +137,7 @@ def _of_agents(accuracies: Mapping[str, float]) -> str:
     return f"{sum(accuracies.values()) / len(accuracies):.3f} ({single})"
 
 
-def _alike(results: Results) -> Iterator[str]:
+def _similarity(results: Results) -> Iterator[str]:
     yield f"Share of test problems of {results.task} to which two agents give the same greedy response."
     moments = list(next(iter(results.alike.values())))
     rows = [
@@ -147,7 +147,7 @@ def _alike(results: Results) -> Iterator[str]:
 
 
 def measure_title(measure: str, samples: int) -> str:
-    """As a heading calls it."""
+    """The measure's name in a heading."""
     return {"greedy": "Greedy accuracy"}.get(measure, measure_name(measure, samples))
 
 

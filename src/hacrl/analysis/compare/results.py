@@ -31,7 +31,7 @@ class Accuracy:
     measure: Measure
     problems: int
     left_out: int
-    """Problems that some run could not score; they count for nobody."""
+    """Problems that some run could not score; they are left out for all methods."""
     mean: Table
     """Mean of the agents."""
     worst: Table
@@ -44,7 +44,7 @@ class Accuracy:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Accuracy after the same cost for everybody: what the cheapest method costs in all."""
+    """Accuracy at equal cost: the total cost of the cheapest method."""
 
     per_agent: float
     table: Table
@@ -88,13 +88,13 @@ class Results:
     by_kind: dict[str, dict[str, dict[str, dict[str, float]]]]
     """Greedy accuracy by task, method, kind of prompt and agent; only of tasks with several kinds."""
     alike: dict[str, dict[str, Estimate]]
-    """By method, `before` and `after`: share of problems to which two agents give the same response."""
+    """By method, `before` and `after`: share of problems with the same greedy response of two agents."""
     retired: list[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """What its runs left behind, and what was made of it."""
+    """A setting's finished runs and their results."""
 
     outcomes: Outcomes
     results: Results
@@ -105,12 +105,12 @@ class Experiment:
         return next(a for a in self.results.accuracies if (a.task, a.measure) == (task, wanted))
 
     def difference(self, task: str, method: str, reference: str) -> Difference | None:
-        """Of the mean of the agents, in the main measure; None where one of both did not run."""
+        """Of the mean of the agents, in the main measure; None if one of them was not run."""
         for contrast in self.accuracy(task).mean.contrasts:
             if (contrast.method, contrast.reference) == (method, reference):
                 return contrast.difference
             if (contrast.method, contrast.reference) == (reference, method):
-                return _mirrored(contrast.difference)  # two references are compared once
+                return _mirrored(contrast.difference)  # each pair of references is compared once
         return None
 
 
@@ -210,7 +210,7 @@ def _estimate(values: Array) -> Estimate:
 
 
 def draw_curves(outcomes: Outcomes, task: str, kind: Measure, references: Sequence[str]) -> Curves:
-    """The curves of all methods; between two evaluations accuracy is taken as a straight line."""
+    """The curves of all methods; linear between two evaluations."""
     found = {method: outcomes.curve(method, task, kind) for method in outcomes.plan.recipes}
     curves = _scored_everywhere({method: values for method, (_, values) in found.items()})
     share = {method: np.array(steps) / steps[-1] for method, (steps, _) in found.items()}
@@ -265,7 +265,7 @@ def _at(budget: float, cost: Array, values: Array) -> Array:
 
 
 def _first_at(cost: Array, curve: Array, goal: float) -> float | None:
-    """What it costs until the curve first is at the goal."""
+    """The cost at which the curve first reaches the goal."""
     above = np.flatnonzero(curve >= goal)
     if not len(above):
         return None

@@ -1,4 +1,4 @@
-"""Carries out the runs of comparisons side by side, and shows how far they are."""
+"""Executes the runs of comparisons in parallel and shows their progress."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG_LINES_SHOWN = 5
 
 
 class Interrupted(Exception):
-    """The comparison was asked to stop; its runs have saved and ended."""
+    """The comparison was asked to stop; its runs have saved their state and ended."""
 
     def __init__(self, signal: int) -> None:
         super().__init__(f"interrupted by signal {signal}")
@@ -33,7 +33,7 @@ class RunsFailed(Exception):
 
 
 def run_all(runs: Sequence[PlannedRun], pool: WorkerPool) -> None:
-    """Begin or resume every unfinished run.
+    """Start or resume every unfinished run.
 
     A run that fails does not end the others; `RunsFailed` is raised when all have ended. Raises `Interrupted`
     after Ctrl-C or SIGTERM.
@@ -68,13 +68,13 @@ def _raise_failures(failures: Mapping[str, str], runs: int) -> None:
     if failures:
         reasons = "\n".join(f"  {name} {reason}" for name, reason in failures.items())
         raise RunsFailed(
-            f"{len(failures)} of {runs} runs failed, and results need all of them. Fix the cause and repeat "
-            f"the command: every run continues where it stopped.\n{reasons}"
+            f"{len(failures)} of {runs} runs failed, and results need all of them. Fix the cause and run "
+            f"the command again: every run continues where it stopped.\n{reasons}"
         )
 
 
 def _collect(worker: Worker, progress: ProgressDisplay, failures: dict[str, str]) -> None:
-    """Take note of a run that has ended."""
+    """Record a run that has ended."""
     run, how = worker.run, worker.ended()
     if run is None or how is None:
         return
@@ -87,7 +87,7 @@ def _collect(worker: Worker, progress: ProgressDisplay, failures: dict[str, str]
 def _failure(run: PlannedRun, how: str) -> str:
     """Why a process has ended without finishing its run."""
     if not run.log.exists():
-        return f"ended {how}; {run.log} is not there: on a cluster all machines need the same files"
+        return f"ended {how}; {run.log} does not exist: on a cluster all machines need a shared file system"
     text = run.log.read_text(errors="replace")
     shown = "".join(f"\n    {line}" for line in text.splitlines()[-LOG_LINES_SHOWN:])
     return f"ended {how}; the end of {run.log}:{shown}"
@@ -102,7 +102,7 @@ def _stop(workers: Sequence[Worker]) -> None:
 
 
 class StepCounter:
-    """Counts the steps of a run in another process, by the lines of its metrics; reads only what is new."""
+    """Counts the steps of a run in another process by the new lines of its metrics file."""
 
     def __init__(self, run: PlannedRun) -> None:
         self._run = run
@@ -114,7 +114,7 @@ class StepCounter:
         if not path.exists():
             return 0
         with path.open("rb") as file:
-            if path.stat().st_size < self._offset:  # a resume has cut off what it does again
+            if path.stat().st_size < self._offset:  # a resume has truncated the file to its checkpoint
                 self._offset = self._lines = 0
             file.seek(self._offset)
             new = file.read()
@@ -126,7 +126,7 @@ class StepCounter:
 class ProgressDisplay:
     """One bar with the time left on a terminal, a line per run elsewhere.
 
-    The time left assumes that the rest goes as fast as this call so far.
+    The time left assumes the speed of this call so far.
     """
 
     def __init__(self, runs: Sequence[PlannedRun], console: Console | None = None) -> None:
@@ -157,7 +157,7 @@ class ProgressDisplay:
         """Show how many steps the current runs have done."""
         done = self._done + sum(count * self._work[name] for name, count in steps.items())
         if self._at_start is None:
-            self._at_start = done  # what resumed runs did before does not count as speed either
+            self._at_start = done  # steps that resumed runs did earlier do not count towards the speed
         self._left = _left(time.monotonic() - self._began, done - self._at_start, self._total - done)
         doing = ", ".join(steps) or "waiting for a free CPU"
         description = f"{self._ended}/{self._runs} runs  {doing}"
@@ -173,7 +173,7 @@ class ProgressDisplay:
             self._print(f"[{self._ended}/{self._runs}] {run.name} finished  {self._left}")
 
     def close(self) -> None:
-        """Leave the last picture on the screen."""
+        """Stop updating; the last state stays on the screen."""
         self._bar.stop()
 
     def _print(self, text: str) -> None:

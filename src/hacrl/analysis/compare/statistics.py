@@ -1,4 +1,4 @@
-"""How certain a mean over seeds and problems is, and the verdict that a difference supports.
+"""Intervals of means over seeds and problems, and the verdicts that differences support.
 
 Every value belongs to one seed and one problem; all seeds have the same problems. Two methods are compared
 through their differences, seed by seed and problem by problem. See `docs/compare.md` for the reasons.
@@ -22,14 +22,14 @@ Key = TypeVar("Key", bound=Hashable)
 ALPHA = 0.05
 """Accepted chance of any wrong verdict in a whole family of comparisons."""
 DRAWS = 5_000
-"""Each is counted with both signs of the seeds' error."""
+"""Each draw is used with both signs of the seeds' error."""
 LEAST_OF_CHANCE = 0.1
-"""Few seeds may be equal by luck: their variance is at least this share of what single responses bring."""
+"""Few seeds may agree by luck: their variance is at least this share of that of single responses."""
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean with the interval of errors that are possible at a level; 0.05 is a 95% interval."""
+    """A mean with its interval at a level; 0.05 is a 95% interval."""
 
     mean: float
     low: float
@@ -39,10 +39,10 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a comparison has found."""
+    """The result of a comparison."""
 
     interval: Estimate
-    """At the level that the correction for several comparisons left for it."""
+    """At the level given by the correction for multiple comparisons."""
     p: float
     """Of this comparison alone, uncorrected."""
     verdict: Verdict
@@ -50,19 +50,19 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A mean and the errors it may have: draws of their size, largest first."""
+    """A mean and bootstrap draws of its absolute error, largest first."""
 
     mean: float
     errors: Array
 
     @property
     def p(self) -> float:
-        """How often chance alone gives a mean at least this far from 0."""
+        """Share of draws in which chance alone gives a mean at least this far from 0."""
         as_far = int(np.searchsorted(-self.errors, -abs(self.mean), side="right"))
         return (1 + as_far) / (1 + len(self.errors))
 
     def interval(self, level: float = ALPHA) -> Estimate:
-        """The mean and the error that a share `level` of the draws exceeds. It holds 0 unless p <= level."""
+        """The mean +- the error that a share `level` of the draws exceeds. Contains 0 unless p <= level."""
         rank = int(level * (1 + len(self.errors)))
         if rank < 1:
             raise ValueError(f"{len(self.errors)} draws are too few for an interval at level {level:g}")
@@ -71,10 +71,10 @@ class Measured:
 
 
 def measure(values: Array, *, draws: int = DRAWS) -> Measured:
-    """The mean of values [seed, problem] over seeds and problems, both drawn from a larger world.
+    """The mean of values [seed, problem] over seeds and problems, both samples of larger populations.
 
     A hierarchical bootstrap: problems are resampled as they are; the level of the seeds, of which there are
-    too few to resample, is Student's t. Signs are drawn evenly, so that a - b and b - a mirror each other.
+    too few to resample, is Student's t. Both signs are used equally, so b - a mirrors a - b.
     """
     seeds, problems = values.shape
     if seeds < 2:
@@ -91,14 +91,14 @@ def measure(values: Array, *, draws: int = DRAWS) -> Measured:
 
 
 def _chance_variance(residual: Array) -> float:
-    """Variance of the mean that comes from single responses, neither from seeds nor from problems."""
+    """Variance of the mean due to single responses, not to seeds or problems."""
     seeds, problems = residual.shape
     freedom = (seeds - 1) * (problems - 1)
     return float((residual**2).sum() / freedom / residual.size) if freedom else 0.0
 
 
 def _without_chance(by_problem: Array, chance: float) -> float:
-    """What scales problems' deviations to those of the problems alone: chance is in the seeds' already."""
+    """Factor that removes chance from the problems' deviations: the seeds' deviations include it already."""
     if len(by_problem) < 2:
         return 0.0
     variance = float(by_problem.var(ddof=1)) / len(by_problem)
@@ -107,7 +107,7 @@ def _without_chance(by_problem: Array, chance: float) -> float:
 
 @lru_cache(maxsize=2)
 def _resampling(seeds: int, problems: int, draws: int) -> tuple[Array, Array]:
-    """How much each problem counts in each draw, and Student's t; the same for all comparisons of a size."""
+    """Weight of each problem in each draw, and Student's t; the same for all comparisons of a size."""
     random = np.random.default_rng(0)
     weights = random.multinomial(problems, np.full(problems, 1 / problems), size=draws) / problems
     return weights, random.standard_t(seeds - 1, size=draws)
@@ -160,7 +160,7 @@ class Contrast:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One number under every method. Its contrasts are one family: they are corrected together."""
+    """One number for every method. Its contrasts are one family: they are corrected together."""
 
     methods: dict[str, Estimate]
     contrasts: list[Contrast]
@@ -188,5 +188,5 @@ def pairs(methods: Sequence[str], references: Sequence[str]) -> list[tuple[str, 
 
 
 def within_range(estimate: Estimate) -> Estimate:
-    """An accuracy's interval without what no accuracy can be."""
+    """An accuracy's interval, clipped to [0, 1]."""
     return replace(estimate, low=max(0.0, estimate.low), high=min(1.0, estimate.high))

@@ -1,4 +1,4 @@
-"""The plan of all experiments: which methods run on which settings with which seeds, from one YAML file."""
+"""A plan of experiments from one YAML file: methods, settings, seeds, claims."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hacrl.training.evaluation import Measure
 Form = TypeVar("Form")
 
 TUNED = "tuned.yaml"
-"""Beside the plan: the values that tuning has chosen."""
+"""The file with the tuned values, in the plan's directory."""
 
 Changes = dict[Text, JsonValue]
 """Keys of a recipe, dotted or nested, and their values."""
@@ -32,7 +32,7 @@ Seeds = Annotated[
 ]
 Labels = Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(all_different)]
 MethodChoice = None | Text | Changes
-"""Nothing: the method of that name; a method's name; or recipe keys, and `faults` besides them."""
+"""Nothing: the method of that name; a method's name; or recipe keys, and `faults`."""
 
 
 def _two_or_more(seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -42,14 +42,14 @@ def _two_or_more(seeds: tuple[int, ...]) -> tuple[int, ...]:
 
 
 class Setting(Settings):
-    """Agents and what runs on them."""
+    """A recipe and the methods that run on it."""
 
     recipe: Text
-    """A recipe, beside the plan. The plan's `common` keys are used where it says nothing."""
+    """A recipe in the plan's directory. The plan's `common` keys are its defaults."""
     methods: Labels | None = None
     """Labels of the plan's methods; null: all."""
     controls: dict[Text, MethodChoice] = Field(default_factory=dict)
-    """Further methods of this setting alone."""
+    """Further methods, for this setting only."""
     changes: Changes = Field(default_factory=dict)
     """Of the recipe, for all methods."""
     faults: Faults = NO_FAULTS
@@ -57,36 +57,36 @@ class Setting(Settings):
 
 
 class Claim(Settings):
-    """What is said of two methods, to be judged by the difference between them."""
+    """A claim about two methods, judged by the difference between them."""
 
     text: Text
     better: Text
     worse: Text
     measure: Measure = "mean_at_k"
     margin: AtLeast0 = 0.0
-    """The better one may be worse by this much: 0.01 asks for "not worse by a point"."""
+    """How much worse the better one may be: 0.01 means "at most a point worse"."""
     settings: Labels | None = None
     """null: all."""
     agents: Literal["mean", "each"] = "mean"
-    """`each`: said of every single agent, instead of their mean."""
+    """`each`: about every single agent instead of their mean."""
 
 
 class Tuning(Settings):
-    """How methods get their own values before anything is reported."""
+    """Sweeps over methods' settings, before anything is reported."""
 
     seeds: Seeds
     changes: Changes = Field(default_factory=dict)
-    """Of every recipe, so that tuning is on other test prompts: `task.seed: 1`."""
+    """Changes to every recipe, so that tuning uses other test prompts: `task.seed: 1`."""
     sweeps: dict[Text, dict[Text, Annotated[tuple[JsonValue, ...], Field(strict=False)]]]
-    """Method -> key -> values; all combinations are tried."""
+    """Method -> key -> values; all combinations are run."""
 
 
 class SuiteFile(Settings):
-    """The plan as it is written."""
+    """The plan's YAML file."""
 
     title: Text = "Results"
     about: Text | None = None
-    """What the page says below its title."""
+    """Text below the page's title."""
     seeds: Annotated[Seeds, AfterValidator(_two_or_more)]
     references: Annotated[Labels, AfterValidator(not_empty)]
     common: Changes = Field(default_factory=dict)
@@ -98,15 +98,15 @@ class SuiteFile(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """A plan that was read and found in order."""
+    """A plan that was read and checked."""
 
     path: Path
     file: SuiteFile
     tuned: Mapping[str, Mapping[str, Changes]]
-    """Setting -> method -> the values that tuning has chosen."""
+    """Setting -> method -> tuned values."""
 
     def variants(self, setting: str) -> dict[str, Variant]:
-        """The methods of a setting, without what tuning has chosen."""
+        """The methods of a setting, without tuned values."""
         own = self.file.settings[setting]
         labels = self.file.methods if own.methods is None else own.methods
         chosen = {label: self.file.methods[label] for label in labels} | own.controls
@@ -116,7 +116,7 @@ class Suite:
         }
 
     def recipe(self, setting: str, changes: Changes | None = None) -> Recipe:
-        """What a setting's methods share."""
+        """The recipe that a setting's methods share."""
         path = self.path.parent / self.file.settings[setting].recipe
         values = _merged(self.file.common, read_mapping(path))
         changes = self.file.settings[setting].changes | (changes or {})
@@ -155,7 +155,7 @@ def load_suite(path: Path) -> Suite:
     tuned = _checked(form, read_mapping(beside), str(beside)) if beside.exists() else {}
     suite = Suite(path, file, tuned)
     for setting in file.settings:
-        suite.plan(setting, Path())  # every recipe is made once: mistakes cost no run
+        suite.plan(setting, Path())  # builds every recipe: mistakes are reported before any run
     return suite
 
 
@@ -176,7 +176,7 @@ def _problem(details: Any, below: tuple[str, ...]) -> Problem:
 
 
 def _unknown_names(file: SuiteFile) -> Iterator[Problem]:
-    """Labels and settings that are named but do not exist, and seeds that are used twice."""
+    """Unknown labels and settings, and seeds that are both tuned on and reported."""
     controls = {label for setting in file.settings.values() for label in setting.controls}
     for name, setting in file.settings.items():
         check_label(name)

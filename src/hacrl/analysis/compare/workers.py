@@ -1,12 +1,12 @@
-"""Worker processes that carry out runs one after another, on this machine's cores or on a Ray cluster.
+"""Worker processes that execute runs one after another, on this machine's cores or on a Ray cluster.
 
 Both ends of the pipe are here. The comparison holds a `LocalWorker`, which starts this module as a program
 (`main`). Every line of JSON on that program's standard input is a job. It replies on standard output with the
 process id of the run and, once the run has ended, with its exit code.
 
-Importing torch takes seconds, so a worker does it once. Each run is a fork of the worker, made while it has
-one thread and has run nothing: no run can leave anything behind for the next one, or take it down. Standard
-input closes when the comparison ends, however it ends; then the worker and its run end too.
+Importing torch takes seconds, so a worker does it once. Each run is a fork of the worker, which has a single
+thread and no state: a run cannot affect the next one or crash the worker. Standard input closes when the
+comparison ends, for whatever reason; then the worker and its run end too.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ CONNECT_SECONDS = 60.0
 
 
 class Worker(Protocol):
-    """Carries out one run after another, each in a process of its own."""
+    """Executes one run after another, each in its own process."""
 
     run: PlannedRun | None
-    """What it is doing; None: nothing."""
+    """The current run; None: idle or starting."""
 
     @property
     def idle(self) -> bool:
-        """It can begin a run now."""
+        """Whether it can begin a run now."""
 
     def begin(self, run: PlannedRun) -> None:
         """Let an idle worker begin or resume a run."""
@@ -58,7 +58,7 @@ class Worker(Protocol):
 
 @dataclass(frozen=True)
 class WorkerPool:
-    """Where runs are carried out, and how many at the same time."""
+    """Where runs are executed, and how many at the same time."""
 
     runtime: str = "local"
     """`local` or `ray`."""
@@ -75,7 +75,7 @@ class WorkerPool:
 
     @contextmanager
     def workers(self, runs: int) -> Iterator[list[Worker]]:
-        """Workers for that many runs; they are ended afterwards, with what they still do."""
+        """Workers for that many runs; ended afterwards, with any run they still have."""
         if self.runtime == "ray" and runs:
             with ray_workers(self.jobs, self.address, runs) as remote:
                 yield list(remote)
@@ -99,7 +99,7 @@ class LocalWorker:
 
     @property
     def idle(self) -> bool:
-        """It has no run."""
+        """Whether it has no run."""
         return self.run is None
 
     def begin(self, run: PlannedRun) -> None:
@@ -114,7 +114,7 @@ class LocalWorker:
             "resume": run.begun,
             "log": str(run.log),
         }
-        with suppress(BrokenPipeError):  # it died just now: `ended` will say so
+        with suppress(BrokenPipeError):  # the worker has died: `ended` will report it
             self._jobs.write(json.dumps(job).encode() + b"\n")
 
     def ended(self) -> str | None:
@@ -133,7 +133,7 @@ class LocalWorker:
 
     def ask_to_stop(self) -> None:
         """Let its run, if any, finish its step and save."""
-        if self.run and self._pid is None:  # still importing: the run begins in a moment
+        if self.run and self._pid is None:  # still importing: wait until the run has started
             self._pid = int(self._replies.readline() or 0)
         if self.run and self._pid:
             with suppress(ProcessLookupError):
@@ -168,7 +168,7 @@ class LocalWorker:
 
 
 class WorkerActor(LocalWorker):
-    """The worker on a cluster machine. Its runs get neither Ray's settings nor its token."""
+    """The worker on a cluster machine. Ray's settings and token are not passed on to its runs."""
 
     def __init__(self, folder: str) -> None:
         os.chdir(folder)  # paths in recipes are relative to where the comparison was started
@@ -176,7 +176,7 @@ class WorkerActor(LocalWorker):
 
 
 class RayWorker:
-    """A worker wherever the cluster has room; losing one costs only its run, and it is replaced."""
+    """A worker on any cluster machine with a free CPU; if it is lost, its run fails and it is replaced."""
 
     def __init__(self, ray: Any, head: Head) -> None:
         self.run: PlannedRun | None = None
@@ -186,7 +186,7 @@ class RayWorker:
 
     @property
     def idle(self) -> bool:
-        """It has no run, and the cluster has found room for it."""
+        """Whether it has no run and the cluster has scheduled it."""
         return self.run is None and self._is_there(self._ready)
 
     def begin(self, run: PlannedRun) -> None:
@@ -263,7 +263,7 @@ def main() -> None:
 
 
 def _train(job: Mapping[str, Any]) -> int:
-    """The run itself, in a process of its own; returns its exit code."""
+    """The run, in its own process; returns its exit code."""
     from hacrl.recipe import parse_recipe
     from hacrl.training.run import Stopped
     from hacrl.training.trainer import train
@@ -279,7 +279,7 @@ def _train(job: Mapping[str, Any]) -> int:
         return 0
     except Stopped as stopped:
         return 128 + stopped.signal
-    except BaseException:  # whatever ends a run must not unwind into the worker's own loop
+    except BaseException:  # no exception may reach the worker's own loop
         traceback.print_exc()
         return 1
     finally:
@@ -288,8 +288,8 @@ def _train(job: Mapping[str, Any]) -> int:
 
 
 def _end_with_parent() -> None:
-    os.read(0, 1)  # no job comes while one is going on: this returns when the parent has ended
-    os.kill(os.getpid(), signal.SIGKILL)  # what is lost is done again from the last checkpoint
+    os.read(0, 1)  # no job is sent during a run: this returns when the parent has ended
+    os.kill(os.getpid(), signal.SIGKILL)  # the run can resume from its last checkpoint
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a recipe resolves to and what looks wrong with it, found without training."""
+"""Check a recipe without training: what it resolves to, and warnings."""
 
 from hacrl.analysis.doctor.advice import warnings_for
 from hacrl.analysis.doctor.examination import AgentPlan, Diagnosis, examine

@@ -1,4 +1,4 @@
-"""Everything a recipe names is looked up; everything that follows from its numbers is worked out."""
+"""Look up everything that a recipe names, and compute what each agent does in a step."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hacrl.types import Prompt
 
 PROMPTS_MEASURED = 64
 UNKNOWN_PROMPT = 1024
-"""Tokens that are counted for the longest prompt of a task that is not on this machine."""
+"""Tokens assumed for the longest prompt of a task that is not on this machine."""
 Found = TypeVar("Found")
 
 
@@ -38,7 +38,7 @@ class AgentPlan:
     facts: ModelFacts | None
     device: str
     gpus: float
-    """Of a Ray cluster, for each of the agent's processes; 0: it computes on a device of this machine."""
+    """Of a Ray cluster, for each of the agent's processes; 0: it runs on a device of this machine."""
     ranks: int
     """Its processes."""
     learning_rate: float
@@ -46,9 +46,9 @@ class AgentPlan:
     rollouts: int
     """Responses drawn in a step."""
     learned: int
-    """Responses learned from in a step, the peers' included."""
+    """Responses trained on in a step, the peers' included."""
     tokens: int
-    """Most tokens drawn in a step."""
+    """Upper bound on the tokens drawn in a step."""
     updates: int
     """Optimiser updates in a step, own responses first."""
     columns: Mapping[str, str]
@@ -58,19 +58,19 @@ class AgentPlan:
 
 @dataclass
 class Diagnosis:
-    """What was found. With errors the recipe cannot run."""
+    """The result of an examination. With errors the recipe cannot run."""
 
     recipe: Recipe
     agents: list[AgentPlan] = field(default_factory=list)
     task: Task | None = None
     errors: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
-    """What is needed for training and is not on this machine, so that it could not be examined."""
+    """Models and tasks that could not be examined because they are not on this machine."""
     gpu_memory: int = 0
     """Bytes of each of the cluster's GPUs."""
 
     def attempt(self, key: str, look: Callable[[], Found]) -> Found | None:
-        """Do something that may fail because of a key; the failure is noted and the examination goes on."""
+        """Call `look`; if it fails, record an error for `key` and continue."""
         try:
             return look()
         except (AgentError, ValueError, TypeError, ImportError, OSError) as error:
@@ -79,7 +79,7 @@ class Diagnosis:
 
 
 def examine(recipe: Recipe, gpu_memory: int | None = None) -> Diagnosis:
-    """Look at models, task, rewards and packages; nothing is trained or downloaded.
+    """Check models, tasks, rewards and packages; nothing is trained or downloaded.
 
     `gpu_memory` is that of each GPU of the Ray cluster; None takes this machine's GPU, or 80 GB.
     """
@@ -111,7 +111,7 @@ def _look_at_tasks(found: Diagnosis) -> None:
 
 
 def _look_at_task(found: Diagnosis, key: str, section: TaskSettings) -> Task | None:
-    """The task, if it is on this machine; it need not be."""
+    """The task; None if it is not on this machine."""
 
     def look() -> Task | None:
         try:
@@ -203,7 +203,9 @@ def _look_for_gpus(found: Diagnosis) -> None:
     needed = max(wanted) if found.recipe.runtime.share_devices else sum(wanted)
     here = torch.cuda.device_count()
     if found.recipe.runtime.address is None and needed > here:
-        message = f"the agents need {needed:g} GPUs and this machine has {here}: start it where they are"
+        message = (
+            f"the agents need {needed:g} GPUs and this machine has {here}: run it where they are available"
+        )
         found.notes.append(Problem("runtime", message))
 
 
@@ -215,7 +217,7 @@ def _device(name: str) -> str:
 
 
 def _characters(prompt: Prompt) -> int:
-    """A bound on its tokens for nearly every tokenizer."""
+    """An upper bound on its tokens for nearly every tokenizer."""
     if isinstance(prompt.text, str):
         return len(prompt.text)
     return sum(len(message["content"]) for message in prompt.text)

@@ -1,4 +1,4 @@
-"""How much memory an agent needs, about; `docs/recipe.md` has the formulas."""
+"""An estimate of an agent's memory; `docs/recipe.md` has the formulas."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hacrl.analysis.doctor.models import ModelFacts
 from hacrl.recipe import Recipe
 
 KEPT_PER_LAYER = (12, 4)
-"""Numbers kept for the backward pass per token and layer: so many times hidden and feed-forward size."""
+"""Numbers kept for the backward pass per token and layer, in multiples of hidden and feed-forward size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Memory:
     engine: int
     """vLLM's own weights and cache; 0 with the built-in sampler."""
     gathered: int
-    """The other ranks' weights while sampling; 0 for an agent in one process."""
+    """The other ranks' weights, gathered for sampling; 0 for an agent in one process."""
     cache: int
     """Keys and values while sampling."""
     activations: int
@@ -36,13 +36,13 @@ class Memory:
 
     @property
     def kept(self) -> int:
-        """What is there all the time."""
+        """Memory in use all the time."""
         trained = self.weights + self.gradients + self.moments
         return trained + self.reference + self.critic + self.engine
 
     @property
     def passing(self) -> int:
-        """What comes and goes, at its largest."""
+        """Peak of what is only allocated while sampling or updating."""
         return max(self.gathered + self.cache, self.activations)
 
 
@@ -71,7 +71,7 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, device: str, longest_
 
 
 def ranks_of(recipe: Recipe, name: str) -> int:
-    """Processes that hold the agent together, each with a device of its own."""
+    """Processes that the agent is sharded over, each with its own device."""
     return recipe.agent(name).resources.ranks if recipe.runtime.name == "ray" else 1
 
 
@@ -80,12 +80,12 @@ def _activations(recipe: Recipe, facts: ModelFacts, row: int, width: int, critic
     whole = facts.layers * per_layer
     kept = facts.layers * facts.hidden + per_layer if recipe.updates.gradient_checkpointing else whole
     own = tokens * (kept * width + 8 * facts.vocabulary)
-    # A critic has no vocabulary, but it never recomputes activations either.
+    # A critic has no logits, but it does not recompute activations either.
     return max(own, tokens * whole * width) if critic else own
 
 
 def _micro_batch(recipe: Recipe, row: int) -> int:
-    """Tokens computed at once: a mini-batch, the token budget, or a single row that is longer than it."""
+    """Tokens computed at once: a mini-batch, at most the token budget, at least one row."""
     prompts = math.ceil(recipe.prompts_per_step / recipe.updates.mini_batches)
     samples = max(recipe.samples_of(agent.name) for agent in recipe.agents)
     return max(row, min(recipe.updates.tokens_per_micro_batch, prompts * samples * row))
@@ -97,19 +97,19 @@ def kept_per_layer(facts: ModelFacts) -> int:
 
 
 def memory_of(device: str) -> int:
-    """All memory of the machine or of a GPU, in bytes."""
+    """Total memory of the machine or of a GPU, in bytes."""
     if device == "cpu":
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return int(torch.cuda.get_device_properties(device).total_memory)
 
 
 def cluster_gpu_memory() -> int:
-    """Bytes of a GPU of a cluster that cannot be asked: those of this machine's, or of an A100 or H100."""
+    """Assumed bytes of a cluster's GPU: those of this machine's GPU, or 80 GB (A100, H100)."""
     return memory_of("cuda") if torch.cuda.is_available() else 80 * 10**9
 
 
 def in_units(size: float) -> str:
-    """Bytes for people: 1.5 GB."""
+    """Bytes as text: 1.5 GB."""
     for unit in ("B", "kB", "MB", "GB"):
         if size < 1000:
             return f"{size:.3g} {unit}"

@@ -1,4 +1,4 @@
-"""What can be known of a model without loading its weights."""
+"""Sizes of a model, without loading its weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """The sizes that decide about memory and time."""
+    """The sizes that memory and time depend on."""
 
     parameters: int
     trained: int
@@ -40,7 +40,7 @@ class ModelFacts:
 
 
 def look_at(model: str, lora: LoraSettings | None) -> ModelFacts | None:
-    """None when nothing is known: an unknown hub model, a toy model not made yet, no attention layers.
+    """None if the sizes are unknown: an unknown hub model, a toy model not made yet, no attention layers.
 
     Raises `ValueError` or `AgentError` when the model cannot be used.
     """
@@ -70,7 +70,7 @@ def _local_config(model: str) -> Any:
 
 
 def _directory(model: str) -> Path | None:
-    """Where the model is on this machine, if it is a directory."""
+    """The model's directory on this machine, if it has one."""
     kind, _, name = model.partition(":")
     if kind == "toy":
         return _toy_directory(name)
@@ -84,7 +84,7 @@ def _directory(model: str) -> Path | None:
 
 
 def _toy_directory(name: str) -> Path | None:
-    """Every agent in the cache keeps the recipe it was made by."""
+    """Where the toy model is cached; each keeps the recipe it was made with."""
     if name not in toy_models.AGENTS:
         known = ", ".join(toy_models.AGENTS)
         raise ValueError(

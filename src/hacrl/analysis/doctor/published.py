@@ -1,4 +1,4 @@
-"""The models of the recipes in recipes/paper as published (config.json), for planning without the hub."""
+"""Published configurations (config.json) of the models in recipes/paper, for use without the hub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The formulas against this machine: costs are fitted to some measured steps and have to predict others."""
+"""Check the formulas on this machine: fit the costs to some measured steps, and predict others."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PREDICTED = (
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A measured step beside its prediction, in seconds."""
+    """A measured step and its prediction, in seconds."""
 
     case: str
     measured: dict[str, float]
@@ -54,14 +54,14 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """This machine's costs and how well they predict."""
+    """This machine's costs and their predictions."""
 
     hardware: Hardware
     predictions: list[Prediction]
 
     @property
     def passed(self) -> bool:
-        """Whether every step that was not fitted is predicted well enough."""
+        """Whether every step that was not fitted is predicted within `ALLOWED`."""
         return all(abs(prediction.error) <= ALLOWED for prediction in self.predictions)
 
 
@@ -81,7 +81,7 @@ def this_machine(found: Sequence[MeasuredStep]) -> Hardware:
     """One core's costs, fitted to measured steps."""
     return Hardware(
         name="one core of this machine, fp32",
-        origin=f"measured in {len(found)} workloads of tiny agents, in seconds of CPU",
+        origin=f"measured in {len(found)} workloads of tiny agents, in CPU seconds",
         sample=_fit_phase("sample", found),
         update=_fit_phase("update", found),
         link=float("inf"),
@@ -113,7 +113,7 @@ def _fit_loop(found: Sequence[MeasuredStep]) -> LoopCost:
 def fit_costs(amounts: Sequence[Sequence[float]], seconds: Sequence[float]) -> list[float]:
     """Least squares of predicted / measured - 1 over the cost of each kind of amount, none of them negative.
 
-    The kinds are few: all choices of those that cost anything are tried.
+    Every subset of the kinds is tried as those with a cost above 0; there are few.
     """
     measured = np.array(seconds)
     kinds = np.array(amounts) / measured[:, None]
@@ -150,7 +150,7 @@ def _lengths(step: MeasuredStep) -> Lengths:
 
 
 def check_tables(checked: Checked) -> list[TextTable]:
-    """Predicted beside measured, and the costs that were fitted."""
+    """Predicted and measured seconds, and the fitted costs."""
     parts = (*PHASES, "loop", "step")
     rows = [
         (
@@ -166,7 +166,7 @@ def check_tables(checked: Checked) -> list[TextTable]:
     ]
     loop = checked.hardware.loop
     per = f"{1e6 * loop.per_response:.0f} per response trained on and {1e6 * loop.per_token:.1f} per token"
-    title = "Steps that were not fitted: predicted / measured seconds of CPU"
+    title = "Steps that were not fitted: predicted / measured CPU seconds"
     return [
         TextTable(title, ("layers x width, prompts x samples x tokens", *parts, "error"), rows),
         TextTable(

@@ -1,4 +1,4 @@
-"""A recipe's step on some hardware: seconds by phase, bytes over the network, memory of every device."""
+"""Predict a recipe's step on some hardware: seconds by phase, bytes moved, memory of every device."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class AgentCost:
 
     sample: float
     gather: float
-    """Fetching all weights before sampling: the new weights of the last updates."""
+    """Gathering all weights before sampling."""
     update: float
     shard: float
-    """Fetching weights and adding up gradients during updates."""
+    """Gathering weights and reducing gradients during updates."""
     rank_bytes: float
     """Received by each rank from the others of the agent."""
     loop_bytes: float
@@ -49,20 +49,20 @@ class StepCost:
     """A whole step in seconds."""
 
     agents: dict[str, AgentCost]
-    together: bool
-    """Agents with processes of their own work at the same time, others one after the other."""
+    parallel: bool
+    """Whether agents work at the same time (each in its own process) or one after the other."""
     verify: float
     exchange: float
     """Building training rows, and moving responses and rows."""
 
     @property
     def sample(self) -> float:
-        """Of all agents, with fetching the weights."""
+        """Of all agents, with gathering the weights."""
         return self._all([agent.sample + agent.gather for agent in self.agents.values()])
 
     @property
     def update(self) -> float:
-        """Of all agents, with what their ranks send each other."""
+        """Of all agents, with the traffic between their ranks."""
         return self._all([agent.update + agent.shard for agent in self.agents.values()])
 
     @property
@@ -76,7 +76,7 @@ class StepCost:
         return self.sample + self.loop + self.update
 
     def _all(self, seconds: list[float]) -> float:
-        return max(seconds) if self.together else sum(seconds)
+        return max(seconds) if self.parallel else sum(seconds)
 
 
 def forecast(
@@ -94,19 +94,19 @@ def forecast(
     moved = sum(cost.loop_bytes for cost in agents.values()) if on_ray else 0.0
     return StepCost(
         agents=agents,
-        together=on_ray and not recipe.runtime.share_devices,
+        parallel=on_ray and not recipe.runtime.share_devices,
         verify=responses * SECONDS_PER_RESPONSE.get(verifier, SECONDS_PER_RESPONSE["math"]),
         exchange=building + moved / hardware.network,
     )
 
 
 def loop_seconds(load: Workload, cost: LoopCost) -> float:
-    """Making one learner's training rows."""
+    """Building one learner's training rows."""
     return trained_responses(load) * cost.per_response + load.trained_tokens * cost.per_token
 
 
 def _link(recipe: Recipe, name: str, hardware: Hardware) -> float:
-    """Ranks on several machines wait for the network."""
+    """Bytes per second between the agent's ranks; over the network if they are on several machines."""
     return hardware.link if recipe.agent(name).resources.nodes == 1 else hardware.network
 
 
@@ -127,7 +127,7 @@ def _agent_cost(facts: ModelFacts, load: Workload, hardware: Hardware, link: flo
 
 
 def forecast_tables(recipe: Recipe, plans: Sequence[AgentPlan], cost: StepCost) -> list[TextTable]:
-    """Every agent, then the step as a whole."""
+    """A table of the agents, and one of the whole step."""
     agents = [
         (
             plan.name,
@@ -148,7 +148,7 @@ def forecast_tables(recipe: Recipe, plans: Sequence[AgentPlan], cost: StepCost) 
     }
     step = [(name, f"{value:.3g}", f"{value / cost.total:.0%}") for name, value in seconds.items()]
     hours = recipe.steps * cost.total / 3600
-    order = "at the same time" if cost.together else "in turns"
+    order = "at the same time" if cost.parallel else "one after the other"
     header = ("agent", "ranks", "sample", "gather", "update", "shard", "to a rank", "to the loop", "memory")
     return [
         TextTable("Seconds of one step; bytes moved in it; memory of each device", header, agents),

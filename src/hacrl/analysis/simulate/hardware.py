@@ -1,4 +1,4 @@
-"""What arithmetic, memory traffic and messages cost, per device: from published peaks or from a run."""
+"""Costs of arithmetic, memory traffic and messages by device: from published peaks or from a run."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ Metrics = Sequence[Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds of a phase: the three kinds of work one after the other, nothing hidden behind another."""
+    """Seconds of a phase: the sum over three kinds of work, without overlap."""
 
     per_flop: float
     per_byte: float
     per_pass: float
 
     def seconds(self, work: Work) -> float:
-        """Of so much work."""
+        """Seconds for some work."""
         return work.flops * self.per_flop + work.bytes * self.per_byte + work.passes * self.per_pass
 
     def times(self, factor: float) -> Cost:
-        """Everything slower by a factor."""
+        """All costs multiplied by a factor."""
         return Cost(self.per_flop * factor, self.per_byte * factor, self.per_pass * factor)
 
 
@@ -47,7 +47,7 @@ class Hardware:
 
     name: str
     origin: str
-    """Where the figures come from, for people."""
+    """Where the figures come from, as text."""
     sample: Cost
     update: Cost
     link: float
@@ -56,7 +56,7 @@ class Hardware:
     """Bytes per second between the agents' processes and the loop."""
     loop: LoopCost
     width: int
-    """Bytes of a number that is computed with."""
+    """Bytes per number in computations."""
 
 
 ARITHMETIC_REACHED, MEMORY_REACHED, LINK_REACHED = 0.5, 0.7, 0.7
@@ -85,7 +85,7 @@ GPUS = {
 
 
 def scaled_to(directory: Path, prompt_tokens: float, hardware: Hardware) -> Hardware:
-    """The hardware with each phase's costs scaled to the seconds that a run measured, on any machine."""
+    """The hardware with each phase's costs scaled to the seconds measured in a run."""
     run = RunReader(directory)
     recipe, metrics = saved_recipe(run), run.metrics
     sample = update = predicted_sample = predicted_update = 0.0
@@ -109,12 +109,14 @@ def scaled_to(directory: Path, prompt_tokens: float, hardware: Hardware) -> Hard
 def _facts(model: str, directory: Path) -> ModelFacts:
     facts = look_at(model, None)
     if facts is None:
-        raise ValueError(f"--from {directory}: nothing is known of its model {model!r}: it is not here")
+        raise ValueError(
+            f"--from {directory}: the sizes of its model {model!r} are unknown: it is not on this machine"
+        )
     return facts
 
 
 def _load(recipe: Recipe, name: str, prompt_tokens: float, metrics: Metrics, width: int) -> Workload:
-    """What the agent really did in a step: lengths as drawn, and only the tokens that had a gradient."""
+    """The agent's measured work in a step: actual lengths, and only tokens that had a gradient."""
     mean, longest, trained = (
         _median(metrics, f"agent/{name}/{key}")
         for key in ("completions/mean_length", "completions/max_length", "trained_tokens")

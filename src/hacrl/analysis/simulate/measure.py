@@ -1,4 +1,4 @@
-"""Steps of tiny random agents on this machine, in seconds of CPU: what the formulas are checked against."""
+"""Measure steps of tiny random agents on this machine in CPU seconds, to check the formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random models, prompts of random words and rewards for them: steps that can be measured without data."""
+"""Random models, prompts and rewards, to measure steps without data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROMPT_TOKENS = (24, 40)
 COMMON_COMPONENT = 4.0
 """Of every embedding, whose random part has length 1."""
 NEVER = 20.0
-"""A row of the head this far against the common direction gives its token a probability below 1e-9."""
+"""Offset of a head row against the common direction: its token gets a probability below 1e-9."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def make_prompts(size: Size, count: int, seed: int = 0) -> list[Prompt]:
 
 
 def make_tokenizer(size: Size) -> PreTrainedTokenizerFast:
-    """One token per word `w<i>`; no BOS, so that nobody adds one."""
+    """One token per word `w<i>`; no BOS, so none is added."""
     words = {"<pad>": PAD, "<eos>": EOS} | {f"w{i}": i for i in range(EOS + 1, size.vocab)}
     words_only = Tokenizer(models.WordLevel(words, unk_token="<pad>"))  # noqa: S106 (a token, not a password)
     words_only.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -125,7 +125,7 @@ def make_model(
 
 
 def save_agent(directory: Path, model: PreTrainedModel, size: Size) -> Path:
-    """The model and its tokenizer as a directory that a recipe can name."""
+    """Save the model and its tokenizer as a directory for a recipe."""
     with no_progress_bar():
         model.save_pretrained(directory)
     make_tokenizer(size).save_pretrained(directory)
@@ -159,5 +159,5 @@ def _set_eos_hazard(model: PreTrainedModel, prompts: list[list[int]], hazard: fl
 
 
 def rewards(completion_ids: Sequence[Sequence[int]], **columns: Any) -> list[float]:
-    """1 for about half of all responses, whatever their length: every group has something to learn from."""
+    """1 for about half of all responses, whatever their length, so nearly every group has both rewards."""
     return [float(sum(ids) % 2) for ids in completion_ids]

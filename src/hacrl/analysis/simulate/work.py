@@ -1,6 +1,6 @@
-"""How much has to be computed and moved in one agent's step; `docs/simulate.md` explains each formula.
+"""Operations and bytes of one agent's step; `docs/simulate.md` explains each formula.
 
-Everything is counted for one of the agent's ranks, the slowest: all ranks do their shares at the same time.
+Everything is counted for one rank of the agent, the slowest: all ranks work at the same time.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from hacrl.analysis.doctor.models import ModelFacts
 from hacrl.recipe import Recipe
 
 LOGITS_TOUCHED = 8
-"""How often sampling a token goes over its logits: log-softmax, probabilities, their sums, the search."""
+"""Passes over a token's logits when sampling: log-softmax, probabilities, their sums, the search."""
 ACTIVATIONS_TOUCHED = 3
-"""How often an update goes over an activation: written, read again, its gradient."""
+"""Passes over an activation in an update: written, read, its gradient."""
 ADAM_BYTES = 28
 """Moved per trained weight and update: gradient, moments and weight are read, the last three written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """Tokens of prompts and responses, on average; the longest response ends the sampling."""
+    """Mean tokens of prompts and responses; sampling lasts as long as the longest response."""
 
     prompt: float
     response: float
@@ -46,7 +46,7 @@ class Workload:
     own_share: float
     """Of the trained tokens."""
     sources: int
-    """Itself and the peers it receives from: each source's responses come with all prompts again."""
+    """Itself and its peers: the prompts are computed again for each source's responses."""
     updates: int
     rows_at_once: int
     tokens_per_micro_batch: int
@@ -83,7 +83,7 @@ def workload(recipe: Recipe, name: str, lengths: Lengths, width: int) -> Workloa
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Arithmetic, memory traffic, and how often a layer is started."""
+    """Arithmetic, memory traffic, and launches of layers."""
 
     flops: float
     bytes: float
@@ -124,7 +124,7 @@ def micro_batches(load: Workload) -> int:
 
 
 def _prompt_tokens_fed(load: Workload) -> float:
-    """A process alone computes each prompt once for all its responses, a sharded agent once for each."""
+    """Each prompt is computed once for all its responses; by a sharded agent, once for each response."""
     if load.ranks == 1:
         return load.sources * load.prompts * load.prompt_tokens
     return trained_responses(load) * load.prompt_tokens / load.ranks
@@ -149,7 +149,7 @@ def forward_flops(facts: ModelFacts, tokens: float, predicted: float, attended: 
 
 
 def body(facts: ModelFacts) -> int:
-    """Weights of the layers' matrices: each is multiplied and added once per token."""
+    """Weights of the layers' matrices: one multiply-add each per token."""
     attention = facts.hidden * 2 * (facts.query + facts.key_value)
     return facts.layers * (attention + 3 * facts.hidden * facts.feed_forward)
 

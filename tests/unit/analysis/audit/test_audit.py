@@ -3,9 +3,11 @@
 import json
 import math
 from dataclasses import replace
+from io import StringIO
 
 import pytest
 import torch
+from rich.console import Console
 from typer.testing import CliRunner
 
 from hacrl.algorithm.diagnostics import EstimatorError, SampleStatistics
@@ -14,6 +16,7 @@ from hacrl.analysis.audit.audit import _measured as measured_warnings
 from hacrl.analysis.audit.baseline import BaselineAudit
 from hacrl.analysis.audit.opening import open_run, restore
 from hacrl.analysis.audit.pairs import PairAudit, Spread
+from hacrl.analysis.audit.tables import audit_tables
 from hacrl.cli.app import app
 from hacrl.methods.commons import Commons
 from hacrl.methods.hacpo import Hacpo
@@ -95,6 +98,34 @@ def test_the_cosine_is_also_measured_live(finished):
         assert 0.0 <= line["cross/ada->eve/zero_gradient"] <= 1.0
         assert line["cross/ada->eve/weight/largest"] <= line["cross/ada->eve/weight/bound"] + 1e-4
         assert abs(line["agent/eve/baseline_bias"]) < 1.0
+
+
+def printed(found):
+    console = Console(width=200, record=True, file=StringIO())
+    for table in audit_tables(found):
+        console.print(table)
+    return console.export_text()
+
+
+def test_the_tables_have_the_pair_metrics_of_the_method(found):
+    text = printed(found)
+    assert "Baselines against the learner's expected reward" in text
+    assert "omega" in text
+    assert all(pair.method_metrics.keys() == {"omega"} for pair in found.checkpoints[0].pairs)
+
+
+def test_nothing_of_hacpo_is_printed_with_another_method(tmp_path):
+    agents = {"ada": make_agent(tmp_path / "ada", 1), "eve": make_agent(tmp_path / "eve", 3)}
+    run(
+        recipe(agents, steps=1, evaluation={"before": False, "prompts": 2}, method="commons"),
+        tmp_path / "run",
+    )
+    found = audit(tmp_path / "run", SMALL, reward_funcs=[short_answers])
+    assert found.checkpoints[0].pairs
+    text = " ".join([printed(found), *found.warnings])
+    assert "Direction of peers' gradient" in text
+    for word in ("omega", "window", "delta", "Baselines"):
+        assert word not in text
 
 
 def test_mistakes_are_reported_before_anything_is_loaded(tmp_path, finished):

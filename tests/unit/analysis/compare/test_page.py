@@ -46,14 +46,12 @@ def test_sentences_about_claims_are_computed(page):
 
 def test_every_setting_has_its_tables_and_plots_that_can_be_read(page):
     text = page.read_text()
-    assert text.count("#### What it costs, per agent") == 2
+    assert text.count("#### Cost per agent") == 2
     assert text.count("#### Greedy accuracy on") == 2
     for setting in ("pair", "short"):
         assert f"(results/{setting}.md)" in text
         everything = (page.parent / "results" / f"{setting}.md").read_text()
-        assert all(
-            title in everything for title in ("## Greedy accuracy on", "## Do the agents become alike?")
-        )
+        assert all(title in everything for title in ("## Greedy accuracy on", "## Similarity between agents"))
     shown = {line.split("(")[-1].rstrip(")") for line in text.splitlines() if line.startswith("![")}
     assert shown == {
         f"results/{name}.svg" for name in ("pair", "short", "difference-to-gspo", "difference-to-gspo_x2")
