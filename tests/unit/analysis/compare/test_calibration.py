@@ -6,7 +6,7 @@ from benchmarks.calibration import NULL_WORLDS, World, any_wrong_verdict, plain_
 
 
 @pytest.mark.parametrize("name", ["as usual", "seeds differ much", "equal on average, not by problem"])
-def test_two_copies_of_one_method_are_told_apart_in_the_nominal_share(name):
+def test_two_equal_methods_differ_in_the_nominal_share_of_comparisons(name):
     better, worse = verdict_shares(NULL_WORLDS[name], 2000)
     assert 0.035 < better + worse < 0.065
     assert 0.015 < better < 0.035

@@ -26,7 +26,7 @@ def test_inverted_rewards_are_exchanged():
     assert rewards(delivered, "b") == [None if r is None else 1.0 - r for r in rewards(STEP, "b")]
 
 
-def test_shuffled_rewards_are_the_same_in_other_places():
+def test_shuffled_rewards_are_a_permutation():
     delivered = misreport(STEP, shuffled=["b"], reward_max=1.0, seed=0)
     assert rewards(delivered, "a") == rewards(STEP, "a")
     assert rewards(delivered, "b") != rewards(STEP, "b")

@@ -1,4 +1,4 @@
-"""Plans: what each method's recipe becomes, and what a directory of an earlier comparison allows."""
+"""Plans: the recipe of each method, and continuing an earlier comparison."""
 
 import json
 from dataclasses import replace
@@ -23,7 +23,7 @@ def make(folder, methods="hacpo,gspo", overrides=(), own=(), seeds=(0, 1), **cha
     return make_plan(path, overrides, methods.split(","), own, seeds, folder / "out")
 
 
-def test_only_method_seed_and_place_differ_between_runs(tmp_path):
+def test_only_method_seed_and_directory_differ_between_runs(tmp_path):
     planned = make(tmp_path, "hacpo,naive,grpo", seeds=(3, 4))
     runs = planned.runs()
     assert [run.name for run in runs] == [
@@ -84,7 +84,7 @@ def test_methods_that_share_nothing_drop_the_topology(tmp_path):
         ({"own": ["gspo:evaluation.prompts=3"]}, "evaluation must be the same"),
     ],
 )
-def test_mistakes_are_told_before_anything_runs(tmp_path, options, message):
+def test_mistakes_are_reported_before_anything_runs(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         make(tmp_path, **options)
 

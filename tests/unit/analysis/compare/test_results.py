@@ -53,7 +53,7 @@ def test_the_worst_agent_is_found_seed_by_seed(tmp_path):
     assert greedy.worst.methods["gspo"].mean == 0.25
 
 
-def test_problems_that_a_run_could_not_score_count_for_nobody(tmp_path):
+def test_problems_that_a_run_could_not_score_are_left_out_for_all_methods(tmp_path):
     planned = plan(tmp_path, ["hacpo", "gspo"])
     for seed in (0, 1):
         finish(planned, "hacpo", seed, {"ada": [None, RIGHT, RIGHT], "bob": [RIGHT, RIGHT, WRONG]})
@@ -70,7 +70,7 @@ def test_runs_on_different_problems_are_refused(planned):
         results(planned)
 
 
-def test_agents_that_respond_alike(planned):
+def test_similarity_between_agents(planned):
     alike = results(planned).alike
     assert {method: (found["before"].mean, found["after"].mean) for method, found in alike.items()} == {
         "hacpo": (1.0, 0.5),  # the first four problems are solved by both

@@ -9,7 +9,7 @@ from hacrl.analysis.compare.runner import ProgressDisplay
 from helpers_compare import finish, plan
 
 
-def test_lines_without_a_terminal_count_runs_and_tell_the_time_left(tmp_path, monkeypatch):
+def test_lines_without_a_terminal_show_the_runs_and_the_time_left(tmp_path, monkeypatch):
     planned = plan(tmp_path, ["hacpo", "gspo"])
     finish(planned, "hacpo", 0, {"ada": [1.0], "bob": [1.0]})
     clock = iter([0.0, 10.0, 100.0])

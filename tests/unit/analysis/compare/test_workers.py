@@ -14,7 +14,7 @@ class RayError(Exception): ...
 
 
 class FakeRay:
-    """Replies are ready once they are in `replies`; an error among them is raised when it is got."""
+    """Replies are ready once they are in `replies`; an error among them is raised by `get`."""
 
     exceptions = SimpleNamespace(RayError=RayError)
 
@@ -68,7 +68,7 @@ def test_a_run_is_given_only_to_a_worker_for_which_there_is_room():
     assert worker.idle
 
 
-def test_a_worker_is_asked_until_its_run_has_ended():
+def test_a_worker_is_polled_until_its_run_has_ended():
     ray = FakeRay()
     worker = begun(ray)
     assert not worker.idle
@@ -82,7 +82,7 @@ def test_a_worker_is_asked_until_its_run_has_ended():
     assert worker.ended() is None
 
 
-def test_a_lost_worker_costs_its_run_and_is_started_anew():
+def test_when_a_worker_is_lost_its_run_fails_and_it_is_restarted():
     ray = FakeRay()
     worker = begun(ray)
     ray.replies = {"ended": RayError("its node has died")}

@@ -1,4 +1,4 @@
-"""Runs that are odd: unfinished, just begun, long, alike in name; and directories that are none."""
+"""Unusual runs: unfinished, just started, long, with the same name; and directories without a run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_warnings_are_passed_on(copy: Path) -> None:
     assert report_data([copy])["runs"][0]["warnings"] == [{"step": 3, "message": "<b>flat</b>"}]
 
 
-def test_names_tell_runs_apart(copy: Path) -> None:
+def test_runs_have_different_names(copy: Path) -> None:
     other = copy.parent.parent / "more" / "together"
     other.parent.mkdir()
     copy.rename(other)
@@ -53,7 +53,7 @@ def test_a_directory_without_a_run_is_named(tmp_path: Path) -> None:
 
 
 def test_two_hundred_steps_of_four_agents_stay_below_three_megabytes(copy: Path) -> None:
-    """All metrics of such a run, and a budget's worth of responses."""
+    """All metrics of such a run, and responses up to the budget."""
     metrics = lines(copy / "metrics.jsonl")
     names = [*("ann", "bob", "cy"), "dee"]
     keys = set().union(*metrics[1:]) - {"step"}

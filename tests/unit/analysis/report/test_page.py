@@ -34,7 +34,7 @@ def test_hostile_text_stays_data(text: str) -> None:
 
 
 @given(st.text())
-def test_any_text_comes_back(text: str) -> None:
+def test_any_text_survives_the_round_trip(text: str) -> None:
     inside = embedded({"text": text})
     assert json.loads(inside) == {"text": text}
     assert "<" not in inside
@@ -54,7 +54,7 @@ def test_the_policy_allows_this_script_and_style_alone() -> None:
     assert "connect-src 'self'" in render({"runs": []}, live=True)
 
 
-def test_the_page_names_no_other_place(finished: Path, tmp_path: Path) -> None:
+def test_the_page_refers_to_no_other_address(finished: Path, tmp_path: Path) -> None:
     page = write_report(finished, tmp_path / "page.html").read_text()
     addresses = set(re.findall(r"(?:https?:)?//[\w.-]+\.\w+[^\s\"']*", page.split('id="data"')[0]))
     assert not re.findall(r"<(?:link|script|img|iframe)[^>]+(?:src|href)=\"(?!data:,)", page)

@@ -1,4 +1,4 @@
-"""`hacrl watch` serves two addresses to this machine, and tells when a run has gone on."""
+"""`hacrl watch` serves two addresses to this machine, and its data changes with the run."""
 
 from __future__ import annotations
 

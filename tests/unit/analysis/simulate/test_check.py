@@ -80,7 +80,7 @@ def test_phases_of_every_agent_are_measured_within_the_step():
 
 
 @given(COSTS, COSTS, COSTS)
-def test_known_costs_are_found_again(flop: float, byte: float, layer: float):
+def test_known_costs_are_recovered(flop: float, byte: float, layer: float):
     assume(flop + byte + layer > 0)
     true = Cost(flop * 1e-11, byte * 1e-10, layer * 1e-5)
     found = fit_costs(AMOUNTS, [true.seconds(work) for work in WORKS])

@@ -47,11 +47,11 @@ def step(facts: dict[str, ModelFacts], **changes: Any) -> StepCost:
 
 
 def test_agents_with_processes_of_their_own_work_at_the_same_time(facts: dict[str, ModelFacts]):
-    together, in_turns = step(facts), step(facts, runtime="local")
-    assert together.agents["a"].sample < together.agents["b"].sample
-    assert together.sample == together.agents["b"].sample
-    assert in_turns.sample == in_turns.agents["a"].sample + in_turns.agents["b"].sample
-    assert together.total == together.sample + together.verify + together.exchange + together.update
+    parallel, sequential = step(facts), step(facts, runtime="local")
+    assert parallel.agents["a"].sample < parallel.agents["b"].sample
+    assert parallel.sample == parallel.agents["b"].sample
+    assert sequential.sample == sequential.agents["a"].sample + sequential.agents["b"].sample
+    assert parallel.total == parallel.sample + parallel.verify + parallel.exchange + parallel.update
 
 
 def test_updates_cost_what_six_operations_per_weight_and_token_do(facts: dict[str, ModelFacts]):
@@ -82,7 +82,7 @@ def test_ranks_fetch_weights_and_add_up_gradients(facts: dict[str, ModelFacts]):
     assert cost(2).shard == pytest.approx(cost(1).shard * H100.link / H100.network)
 
 
-def test_sharing_with_nobody_halves_what_is_trained_on(facts: dict[str, ModelFacts]):
+def test_without_peers_half_as_much_is_trained_on(facts: dict[str, ModelFacts]):
     alone, shared = step(facts, method="gspo"), step(facts)
     drawn = 128 * 8 * 1000
     assert alone.agents["a"].loop_bytes == drawn * (BYTES_PER_DRAWN_TOKEN + BYTES_PER_TRAINED_TOKEN)

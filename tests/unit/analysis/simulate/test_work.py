@@ -46,7 +46,7 @@ def test_memory_traffic_of_sampling_by_hand():
     assert sampling(FACTS, LOAD).passes == 201 * 3
 
 
-def test_rows_that_do_not_fit_at_once_come_one_batch_after_the_other():
+def test_rows_beyond_max_rows_are_sampled_in_further_batches():
     halves = sampling(FACTS, replace(LOAD, rows_at_once=16))
     assert halves.passes == 2 * sampling(FACTS, LOAD).passes
     assert halves.flops == sampling(FACTS, LOAD).flops
