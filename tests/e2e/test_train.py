@@ -234,7 +234,7 @@ def test_an_agent_whose_loss_is_not_finite_retires_and_the_others_go_on(agents, 
     assert summary["agents"]["bob"]["updates"] == 3 * 4 + 2 * 2
     before = Policy.load("x", agents["ada"]).fingerprint()
     assert Policy.load("x", tmp_path / "run" / "agents" / "ada").fingerprint() == before
-    assert any("'ada'" in warning and "has not changed the weights" in warning for warning in display.warnings)
+    assert any("'ada'" in text and "has not changed the weights" in text for text in display.warnings)
 
 
 def test_runs_that_do_not_learn_say_so_once(agents, tmp_path):
