@@ -34,7 +34,7 @@ class Pace:
     ray: Spread
     gain: Spread
     bytes_per_drawn_token: float
-    bytes_per_taught_token: float
+    bytes_per_trained_token: float
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def _pace(agents: Sequence[Path], repeats: int) -> Pace:
         ray=Spread.of(hours["ray"]),
         gain=Spread.of([ray / local for ray, local in zip(hours["ray"], hours["local"], strict=True)]),
         bytes_per_drawn_token=moved.rollouts / drawn,
-        bytes_per_taught_token=moved.rows / (drawn * len(agents)),
+        bytes_per_trained_token=moved.rows / (drawn * len(agents)),
     )
 
 
@@ -112,7 +112,7 @@ def runtime_table(paces: Paces) -> TextTable:
             f"{pace.gain:.2f}",
             f"{1 / pace.gain.median - 1:+.1%}" if pace.agents == 1 else "",
             f"{pace.bytes_per_drawn_token:.1f}",
-            f"{pace.bytes_per_taught_token:.1f}",
+            f"{pace.bytes_per_trained_token:.1f}",
         )
         for pace in (paces.alone, paces.together)
     ]
@@ -123,7 +123,7 @@ def runtime_table(paces: Paces) -> TextTable:
         "ray / local",
         "overhead",
         "bytes per drawn token",
-        "bytes per taught token",
+        "bytes per trained token",
     )
     title = (
         "Steps per hour, agents of size M, 16 prompts x 8 samples, 32 new tokens; equal weights afterwards"
