@@ -49,5 +49,8 @@ class Focal(Method):
 
     def metrics(self, view: View, terms: Sequence[LossTerm]) -> dict[str, float]:
         """How likely the learner finds the responses that it is about to imitate."""
-        found = view.likelihood(terms[1].mask).exp()
-        return {"focal/likelihood": float(found.nanmean())} if terms[1].mask.any() else {}
+        imitated = terms[1].mask
+        found = {"focal/imitated": float(imitated.sum())}
+        if imitated.any():
+            found["focal/likelihood"] = float(view.likelihood(imitated).exp().nanmean())
+        return found

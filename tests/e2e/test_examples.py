@@ -129,7 +129,7 @@ def test_the_own_method_is_checked_measured_and_compared_like_ours(workplace):
     assert len((workplace / "own_method.py").read_text().splitlines()) < 60
     run = workplace / "runs" / "own-method"
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert any("agent/ada/focal/likelihood" in line for line in lines)
+    assert all("agent/ada/focal/imitated" in line for line in lines[1:])
     assert "agent/ada/gate/accepted" not in lines[-1]
     assert "focal/likelihood" in {
         found["measure"] for found in json.loads((run / "config.json").read_text())["symptoms"]
