@@ -1,8 +1,9 @@
 """The interface between the training loop and the runtime that hosts its agents.
 
-Adding a runtime touches two files, besides its name in the recipe's `RuntimeSettings`: a module of its own,
-with a class that implements `Runtime`, and `make_runtime` in `hacrl.training.team`, which chooses it. Its
-agents are policies, or subclasses of `AgentProxy`, which implement a single method.
+Adding a runtime touches two files: `RuntimeSettings` in the recipe, which lists its name, and a module
+`<name>_runtime.py` in this package, whose `RUNTIME` is a class that implements `Runtime` and is made from the
+runtime's settings and the agents' resources. Its agents are policies, or subclasses of `AgentProxy`, which
+implement a single method.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import torch
 
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
+from hacrl.recipe.settings import ResourcesSettings, RuntimeSettings
 from hacrl.runtime.base import AgentLost, Traffic
 from hacrl.runtime.device_sharing import DeviceSharing, SharedDeviceAgent
 
@@ -23,9 +24,9 @@ TINY = 20_000_000
 class LocalRuntime:
     """The default: starts no processes, so none can be lost."""
 
-    def __init__(self, *, share_devices: bool = False) -> None:
-        """With `share_devices` only the agent that is working is on its device."""
-        self._sharing = DeviceSharing() if share_devices else None
+    def __init__(self, settings: RuntimeSettings, resources: Mapping[str, ResourcesSettings]) -> None:
+        """With `share_devices` only the agent that is working is on its device. `resources` are Ray's."""
+        self._sharing = DeviceSharing() if settings.share_devices else None
 
     def load(self, blueprints: Sequence[Blueprint]) -> list[Agent]:
         """Load every model in this process."""
@@ -55,3 +56,6 @@ class LocalRuntime:
 
     def close(self) -> None:
         """Nothing was started."""
+
+
+RUNTIME = LocalRuntime

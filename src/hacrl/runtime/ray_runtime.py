@@ -117,3 +117,6 @@ class RayRuntime:
     def _close_agents(self, reason: str) -> None:
         for agent in self._agents:
             agent.close(reason)
+
+
+RUNTIME = RayRuntime

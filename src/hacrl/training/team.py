@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from hacrl.recipe import Recipe, RecipeError, SamplingSettings, TaskSettings
 from hacrl.recipe.problems import Problem
 from hacrl.recipe.topology import Topology
 from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
-from hacrl.runtime import AgentLost, LocalRuntime, Runtime
+from hacrl.runtime import AgentLost, Runtime
 from hacrl.sharing import Learner, Reverify
 from hacrl.tasks import Task
 from hacrl.tasks.toy_models import models as toy_models
@@ -252,13 +253,11 @@ def vocabulary(model: str) -> dict[str, int]:
 
 
 def make_runtime(recipe: Recipe) -> Runtime:
-    """The runtime that the recipe names. Ray is imported only if it is needed."""
-    settings = recipe.runtime
-    if settings.name == "local":
-        return LocalRuntime(share_devices=settings.share_devices)
-    from hacrl.runtime.ray_runtime import RayRuntime
-
-    return RayRuntime(settings, {agent.name: agent.resources for agent in recipe.agents})
+    """The runtime that the recipe names; its module is imported only now, because Ray is heavy."""
+    module = importlib.import_module(f"hacrl.runtime.{recipe.runtime.name}_runtime")
+    resources = {agent.name: agent.resources for agent in recipe.agents}
+    runtime: Runtime = module.RUNTIME(recipe.runtime, resources)
+    return runtime
 
 
 def load_task(section: TaskSettings) -> Task:

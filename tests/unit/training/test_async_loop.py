@@ -36,7 +36,7 @@ def settings(tmp_path_factory) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _threads(monkeypatch) -> None:
-    monkeypatch.setattr("hacrl.training.team.make_runtime", lambda recipe: Threads())
+    monkeypatch.setattr("hacrl.training.team.make_runtime", lambda recipe: Threads(recipe.runtime, {}))
 
 
 def test_without_staleness_it_is_the_synchronous_run_bit_by_bit_even_when_stopped_and_resumed(
@@ -48,7 +48,7 @@ def test_without_staleness_it_is_the_synchronous_run_bit_by_bit_even_when_stoppe
         run(changed, tmp_path / "run", display=Interrupting(monkeypatch))
     assert stopped.value.step == 3
     monkeypatch.undo()
-    monkeypatch.setattr("hacrl.training.team.make_runtime", lambda recipe: Threads())
+    monkeypatch.setattr("hacrl.training.team.make_runtime", lambda recipe: Threads(recipe.runtime, {}))
     run(changed, tmp_path / "run", resume=True)
     assert timeless(tmp_path / "run") == timeless(tmp_path / "synchronous")
 
