@@ -13,11 +13,6 @@ from hacrl.analysis.compare.plan import Plan, make_plan
 AGENTS = ("ada", "bob")
 
 
-def even_responses(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[float]:
-    """A reward that untrained agents sometimes earn; here, where importing it costs no second."""
-    return [float(len(completion) % 2 == 0 and completion < "n") for completion in completions]
-
-
 def plan(folder: Path, methods: Sequence[str], seeds: int = 2, **changes: Any) -> Plan:
     recipe = {
         "agents": [{"name": name, "model": f"models/{name}"} for name in AGENTS],

@@ -38,7 +38,7 @@ def recipe_file(tmp_path_factory):
     settings = recipe(
         agents,
         steps=4,
-        reward={"functions": [{"path": "helpers_compare:even_responses"}]},
+        reward={"functions": [{"path": "helpers_reward:even_responses"}]},
         evaluation={"prompts": 12, "samples": 2, "every": 2},
     )
     (folder / "recipe.yaml").write_text(json.dumps(settings))

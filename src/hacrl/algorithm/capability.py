@@ -16,13 +16,7 @@ from hacrl.algorithm.checks import (
     check_number,
     check_shapes,
 )
-
-WINDOW = 5
-"""Batches that the rolling mean goes over."""
-FLOOR = 1e-8
-"""Capabilities are at least this much before they are divided."""
-CLAMP = (0.1, 10.0)
-"""Smallest and largest omega."""
+from hacrl.defaults import CAPABILITY_FLOOR, CAPABILITY_WINDOW, OMEGA_CLAMP
 
 
 class Capability:
@@ -33,7 +27,11 @@ class Capability:
     """
 
     def __init__(
-        self, agents: int, window: int = WINDOW, floor: float = FLOOR, clamp: tuple[float, float] = CLAMP
+        self,
+        agents: int,
+        window: int = CAPABILITY_WINDOW,
+        floor: float = CAPABILITY_FLOOR,
+        clamp: tuple[float, float] = OMEGA_CLAMP,
     ) -> None:
         check_count("agents", agents, low=1)
         check_count("window", window, low=1)

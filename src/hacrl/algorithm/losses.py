@@ -17,18 +17,20 @@ from hacrl.algorithm.checks import (
     check_shapes,
 )
 from hacrl.algorithm.ratio import (
-    GRPO_CLIP_HIGH,
-    GRPO_CLIP_LOW,
-    GSPO_CLIP_HIGH,
-    GSPO_CLIP_LOW,
     LOG_RATIO_BOUND,
-    PPO_CLIP_HIGH,
-    PPO_CLIP_LOW,
     HacpoParams,
     bounded,
     masked_mean,
     sequence_ratio,
     window_lower,
+)
+from hacrl.defaults import (
+    GRPO_CLIP_HIGH,
+    GRPO_CLIP_LOW,
+    GSPO_CLIP_HIGH,
+    GSPO_CLIP_LOW,
+    PPO_CLIP_HIGH,
+    PPO_CLIP_LOW,
 )
 
 

@@ -17,10 +17,6 @@ from hacrl.algorithm.losses import (
     surrogate_loss,
 )
 from hacrl.algorithm.peer_losses import (
-    FTIS_KL_LIMIT,
-    FTIS_TRUNCATION,
-    GRAFT_FLOOR,
-    LUFFY_SHAPING,
     admitted_loss,
     distillation_loss,
     likelihood_loss,
@@ -28,14 +24,20 @@ from hacrl.algorithm.peer_losses import (
     truncated_loss,
 )
 from hacrl.algorithm.ratio import (
+    HacpoParams,
+    window_lower,
+)
+from hacrl.defaults import (
+    FTIS_KL_LIMIT,
+    FTIS_TRUNCATION,
+    GRAFT_FLOOR,
     GRPO_CLIP_HIGH,
     GRPO_CLIP_LOW,
     GSPO_CLIP_HIGH,
     GSPO_CLIP_LOW,
+    LUFFY_SHAPING,
     PPO_CLIP_HIGH,
     PPO_CLIP_LOW,
-    HacpoParams,
-    window_lower,
 )
 
 

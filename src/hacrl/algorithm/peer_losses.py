@@ -16,11 +16,7 @@ from hacrl.algorithm.checks import (
     check_shapes,
 )
 from hacrl.algorithm.ratio import bounded, masked_mean, sequence_ratio
-
-FTIS_TRUNCATION, FTIS_KL_LIMIT = 2.0, 50.0
-GRAFT_FLOOR = 0.8
-LUFFY_SHAPING = 0.1
-"""The defaults that the papers give."""
+from hacrl.defaults import FTIS_KL_LIMIT, FTIS_TRUNCATION, GRAFT_FLOOR, LUFFY_SHAPING
 
 
 def truncated_loss(

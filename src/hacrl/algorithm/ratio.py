@@ -8,12 +8,8 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm.checks import check_count, check_number
+from hacrl.defaults import GSPO_CLIP_HIGH, GSPO_CLIP_LOW
 
-GSPO_CLIP_LOW, GSPO_CLIP_HIGH = 3e-4, 4e-4
-"""The paper's clip of a sequence ratio below and above 1."""
-GRPO_CLIP_LOW, GRPO_CLIP_HIGH = 0.2, 0.28
-"""The clip of a token's ratio in GRPO (DAPO's "clip higher")."""
-PPO_CLIP_LOW, PPO_CLIP_HIGH = 0.2, 0.2
 LOG_RATIO_BOUND = 20.0
 """Log-ratios are cut here before exp. A ratio of e^20 is far outside every window; nothing overflows."""
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm import GspoObjective, ImitationObjective, Objective, own_advantages
-from hacrl.algorithm.ratio import GSPO_CLIP_HIGH, GSPO_CLIP_LOW
+from hacrl.defaults import GSPO_CLIP_HIGH, GSPO_CLIP_LOW
 from hacrl.methods.base import Method, View
 from hacrl.recipe.settings import AtLeast0, Count, Share
 from hacrl.sharing import LossTerm, RewardTable

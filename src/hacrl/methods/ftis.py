@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from hacrl.algorithm import TruncatedObjective
-from hacrl.algorithm.peer_losses import FTIS_KL_LIMIT, FTIS_TRUNCATION
+from hacrl.defaults import FTIS_KL_LIMIT, FTIS_TRUNCATION
 from hacrl.methods.base import View
 from hacrl.methods.common import GspoOnOwn, OwnPrompts, group_advantages, own_term
 from hacrl.recipe.method import register

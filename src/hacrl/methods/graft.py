@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm import AdmittedObjective
-from hacrl.algorithm.peer_losses import GRAFT_FLOOR
+from hacrl.defaults import GRAFT_FLOOR
 from hacrl.methods.base import View
 from hacrl.methods.common import GspoOnOwn, group_advantages, own_term
 from hacrl.recipe.method import register

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import ClassVar, Literal
 
 from hacrl.algorithm import GrpoObjective
-from hacrl.algorithm.ratio import GRPO_CLIP_HIGH, GRPO_CLIP_LOW
+from hacrl.defaults import GRPO_CLIP_HIGH, GRPO_CLIP_LOW
 from hacrl.methods.base import View
 from hacrl.methods.common import Alone, own_term
 from hacrl.recipe.method import register

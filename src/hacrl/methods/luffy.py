@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm import ShapedObjective, SplitObjective, advantages
-from hacrl.algorithm.peer_losses import LUFFY_SHAPING
+from hacrl.defaults import LUFFY_SHAPING
 from hacrl.methods.base import View
 from hacrl.methods.common import GspoOnOwn, OneUpdatePerMiniBatch, one_each
 from hacrl.recipe.method import register

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from hacrl.algorithm import CriticParams, PpoObjective
-from hacrl.algorithm.ratio import PPO_CLIP_HIGH, PPO_CLIP_LOW
+from hacrl.defaults import PPO_CLIP_HIGH, PPO_CLIP_LOW
 from hacrl.methods.base import View
 from hacrl.methods.common import Alone
 from hacrl.recipe.method import register

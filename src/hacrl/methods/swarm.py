@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm import GrpoObjective
-from hacrl.algorithm.ratio import GRPO_CLIP_HIGH, GRPO_CLIP_LOW
+from hacrl.defaults import GRPO_CLIP_HIGH, GRPO_CLIP_LOW
 from hacrl.methods.base import View
 from hacrl.methods.common import GspoOnOwn, OwnPrompts, group_advantages, own_term, rng
 from hacrl.recipe.method import register

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 from pydantic import ValidationError
 
-from hacrl.algorithm.critic import CriticParams
 from hacrl.recipe.problems import Contradiction, Problem, nearest, shown
 from hacrl.recipe.settings import Settings, named
 
 if TYPE_CHECKING:
+    from hacrl.algorithm.critic import CriticParams
     from hacrl.recipe.recipe import Recipe
 
 DEFAULT = "hacpo"

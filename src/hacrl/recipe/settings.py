@@ -19,9 +19,7 @@ from pydantic import (
     Tag,
 )
 
-from hacrl.algorithm.capability import CLAMP, FLOOR, WINDOW
-from hacrl.rewards.processes import DEADLINE_SECONDS
-from hacrl.rewards.scores import MAX_UNSCORABLE
+from hacrl.defaults import CAPABILITY_FLOOR, CAPABILITY_WINDOW, DEADLINE_SECONDS, MAX_UNSCORABLE, OMEGA_CLAMP
 
 
 class Settings(BaseModel):
@@ -227,13 +225,13 @@ class OptimiserSettings(Settings):
 class CapabilitySettings(Settings):
     """The estimate of how good each agent is (omega is the ratio of two agents' capabilities)."""
 
-    window: Count = WINDOW
+    window: Count = CAPABILITY_WINDOW
     """Steps the rolling mean goes over, the current one included."""
-    floor: Annotated[float, Field(ge=1e-30)] = FLOOR
+    floor: Annotated[float, Field(ge=1e-30)] = CAPABILITY_FLOOR
     """Lower bound of capabilities, applied before they are divided."""
     clamp: Annotated[
         tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(ge=1)]], Field(strict=False)
-    ] = CLAMP
+    ] = OMEGA_CLAMP
     """Smallest and largest omega."""
     measure: Literal["mean_reward", "positive_rate"] = "mean_reward"
     """`mean_reward`: mean reward of a step; `positive_rate`: share of rewards above 0."""

@@ -25,6 +25,8 @@ from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
+from hacrl.defaults import DEADLINE_SECONDS
+
 MEBIBYTE = 2**20
 PATIENCE = 10.0
 """Seconds after which `kill_descendants` gives up on processes that are stuck in the kernel."""
@@ -36,10 +38,6 @@ _CAP_DAC_READ_SEARCH, _CAPABILITY_VERSION = 2, 0x20080522
 _FIRST_UID = 1_000_000_000
 """Workers' user ids start here, above all ids in use."""
 SCRATCH_MB = 64
-
-
-DEADLINE_SECONDS = 10.0
-"""For one call of a verifier, unless a recipe says otherwise."""
 
 
 @dataclass(frozen=True, slots=True)

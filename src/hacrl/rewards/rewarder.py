@@ -10,10 +10,10 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
+from hacrl.defaults import MAX_UNSCORABLE
 from hacrl.rewards.pool import Pool
 from hacrl.rewards.processes import Limits
 from hacrl.rewards.scores import (
-    MAX_UNSCORABLE,
     Batch,
     Cause,
     RewardFunction,

@@ -68,10 +68,6 @@ def as_score(value: Any) -> Score:
     return Score(reward) if math.isfinite(reward) else Score(None, "not_finite", f"the reward is {reward}")
 
 
-MAX_UNSCORABLE = 0.5
-"""Largest share of a batch that may be unscorable, unless a recipe says otherwise."""
-
-
 def check_share(scores: Sequence[Score], max_unscorable: float) -> None:
     """Raise `TooManyUnscorable` when more than this share of the batch has no reward."""
     lost = [score for score in scores if score.reward is None]

@@ -246,13 +246,13 @@ def test_a_resumed_agent_is_restarted_from_where_it_was_resumed(tmp_path):
 
 
 def test_an_agent_lost_while_its_checkpoint_is_being_finished_waits_for_it(tmp_path, monkeypatch):
-    gate, seal = Event(), checkpoint.seal_folder
+    gate, seal = Event(), checkpoint.seal_checkpoint
 
     def slow(*arguments: Any) -> None:
         assert gate.wait(30)
         seal(*arguments)
 
-    monkeypatch.setattr(checkpoint, "seal_folder", slow)
+    monkeypatch.setattr(checkpoint, "seal_checkpoint", slow)
     store = checkpoint.CheckpointStore(tmp_path, keep=1)
     remote = agent(FakeRay(Dies(4)))
     remote.update(((),), GspoObjective(), 5)

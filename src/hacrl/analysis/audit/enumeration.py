@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm import Objective, SourceData, own_advantages
-from hacrl.algorithm.capability import CLAMP, FLOOR
+from hacrl.defaults import CAPABILITY_FLOOR, OMEGA_CLAMP
 from hacrl.methods.gspo import Gspo
 from hacrl.methods.hacpo import JointGroup
 
@@ -90,8 +90,8 @@ class ToyTeam:
 
     def omega(self) -> Tensor:
         """[k, j] from the agents' true mean rewards over all prompts, clamped as in training."""
-        capability = self.success().mean(-1).clamp(min=FLOOR)
-        return (capability[:, None] / capability[None, :]).clamp(*CLAMP)
+        capability = self.success().mean(-1).clamp(min=CAPABILITY_FLOOR)
+        return (capability[:, None] / capability[None, :]).clamp(*OMEGA_CLAMP)
 
     def kl(self, source: int, learner: int) -> float:
         """KL(source || learner) between their responses, mean over prompts."""

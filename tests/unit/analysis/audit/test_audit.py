@@ -194,7 +194,7 @@ def test_each_symptom_warns_with_what_to_change():
         ("ada, sort prompts: the baseline is off by 0.200", "relative strength depends on the kind"),
         ("ada -> eve: 95% of the source's responses have no gradient", "method.delta"),
         ("ada -> eve: the effective sample size is only 20%", "method.alpha"),
-        ("ada -> eve: one response counts 20.0 times", "capability.clamp"),
+        ("ada -> eve: one response has a gradient coefficient of 20.0", "capability.clamp"),
         ("ada -> eve: the source's gradient is 4.0 times as noisy", "method.delta"),
         ("ada -> eve: the source's gradient points against the learner's own (cosine -0.30)", "method.delta"),
         ("ada -> eve: the gradient of the source's wrong responses", "method.delta"),
@@ -205,7 +205,7 @@ def test_each_symptom_warns_with_what_to_change():
 PAIR_ADVICE = [
     ("95% of the source's responses have no gradient", "the task's difficulty"),
     ("the effective sample size is only 20%", "The weights are very unequal"),
-    ("one response counts 20.0 times", "samples_per_prompt"),
+    ("one response has a gradient coefficient of 20.0", "samples_per_prompt"),
     ("the source's gradient is 4.0 times as noisy", "prompts_per_step"),
     ("points against the learner's own (cosine -0.30)", "exchange.topology"),
     ("the gradient of the source's wrong responses", "exchange.topology"),
