@@ -54,7 +54,7 @@ class Agent(Protocol):
         """Flat gradient of one update's loss; nothing changes."""
 
     def fingerprint(self) -> str:
-        """16 hex digits that change exactly when a weight changes."""
+        """16 hex digits that change when a weight changes, and only then (see `hacrl.agents.fingerprint`)."""
 
     def write_state(self, folder: str | Path) -> None:
         """Write the exact training state as safetensors files; they are on the disk when it returns."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,9 @@ from hacrl.agents.backends.vllm import VllmEngine, checked
 from hacrl.agents.backends.vllm_weights import merged_weights
 from hacrl.agents.critic import Critic
 from hacrl.agents.errors import AgentError, explain_out_of_memory
+from hacrl.agents.fingerprint import fingerprint
 from hacrl.agents.optimiser import Optimiser
-from hacrl.agents.ranks import Ranks, whole, whole_state
+from hacrl.agents.ranks import Ranks, whole_state
 from hacrl.agents.reference import FrozenCopy, ReferenceLogps, without_adapters
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job, Stream, draw
@@ -275,14 +275,8 @@ class Policy:
         return room if own is None else min(own, room)
 
     def fingerprint(self) -> str:
-        """16 hex digits that change exactly when a weight changes."""
-        digest = hashlib.blake2b(digest_size=8)
-        for name, parameter in self._model.named_parameters():
-            digest.update(name.encode())
-            digest.update(
-                whole(parameter.detach()).cpu().contiguous().flatten().view(torch.uint8).numpy().data
-            )
-        return digest.hexdigest()
+        """16 hex digits that change when a weight changes, and only then (see `hacrl.agents.fingerprint`)."""
+        return fingerprint(self._model.named_parameters())
 
     def _draw(self, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
         if self._engine is not None:
