@@ -402,4 +402,4 @@ def _make_encoder(
             f"agent {agent!r} has no EOS token, so no response could ever end: "
             "set eos_token in the tokenizer or eos_token_id in generation_config.json"
         )
-    return Rendering(tokenizer, eos_ids=eos_ids, template_variables=template_variables)
+    return Rendering(tokenizer, eos_ids=eos_ids, template_variables=template_variables, agent=agent)

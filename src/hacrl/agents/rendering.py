@@ -22,6 +22,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from hacrl.agents import chat_template
 from hacrl.types import Message, Prompt
 
 if TYPE_CHECKING:
@@ -41,17 +42,20 @@ class Rendering:
         *,
         eos_ids: Sequence[int] | None = None,
         template_variables: Mapping[str, object] | None = None,
+        agent: str = "",
     ) -> None:
         """`eos_ids`: every token that ends a response, if the model knows more than the tokenizer's own EOS.
 
         `template_variables` are passed to the chat template: `{"enable_thinking": False}` for Qwen3,
         `{"date_string": "26 Jul 2024"}` for Llama-3.2, whose prompts would otherwise change from day to day.
+        `agent` is named in messages.
         """
         self.eos_ids = _checked_eos(tokenizer, eos_ids)
         own_eos = tokenizer.eos_token_id
         self.eos_id: int = own_eos if own_eos in self.eos_ids else self.eos_ids[0]
         self._tokenizer = tokenizer
         self._template_variables = dict(template_variables or {})
+        self._agent = agent
         self._bos_id: int | None = tokenizer.bos_token_id
         self._adds_bos = self._bos_id is not None and tokenizer.encode("a")[:1] == [self._bos_id]
         self._special_ids = _special_ids(tokenizer, self.eos_ids)
@@ -65,6 +69,7 @@ class Rendering:
             self._tokenizer,
             eos_ids=self.eos_ids,
             template_variables=self._template_variables,
+            agent=self._agent,
         )
         return make, ()
 
@@ -142,15 +147,15 @@ class Rendering:
         return hidden, look_alikes
 
     def _apply_template(self, messages: list[dict[str, str]], prompt: Prompt) -> str:
-        from jinja2 import TemplateError
-
         try:
-            rendered: str = self._tokenizer.apply_chat_template(
-                messages, add_generation_prompt=True, tokenize=False, **self._template_variables
-            )
-        except (TemplateError, ValueError) as error:
-            raise ValueError(f"prompt {prompt.id!r}: the chat template refuses it: {error}") from error
-        return rendered
+            template = self._tokenizer.get_chat_template()
+            variables = {**self._tokenizer.special_tokens_map, **self._template_variables}
+            return chat_template.render(template, messages, variables)
+        except ValueError as error:
+            owner = f"agent {self._agent!r}" if self._agent else repr(self._tokenizer.name_or_path)
+            raise ValueError(
+                f"prompt {prompt.id!r}: the chat template of {owner} refuses it: {error}"
+            ) from error
 
     def _encode_plain(self, text: str, prompt: Prompt) -> list[int]:
         """Prompt text in which special tokens' names are only text."""
@@ -198,8 +203,9 @@ def _special_ids(tokenizer: PreTrainedTokenizerFast, eos_ids: Sequence[int]) -> 
 def _special_pattern(tokenizer: PreTrainedTokenizerFast, special_ids: Iterable[int]) -> re.Pattern[str]:
     """Matches any special token, longest first, with the blanks that the token swallows on either side."""
     patterns = {}
+    added_tokens = tokenizer.added_tokens_decoder  # the whole table is made anew whenever it is asked for
     for token_id in special_ids:
-        added = tokenizer.added_tokens_decoder.get(token_id)
+        added = added_tokens.get(token_id)
         name = added.content if added else tokenizer.convert_ids_to_tokens(token_id)
         if name:
             left = r"\s*" if added and added.lstrip else ""

@@ -71,13 +71,15 @@ def _print_table(chosen: list[Trajectory], limit: int) -> None:
     from rich.console import Console
     from rich.text import Text
 
+    from hacrl.printable import printable
+
     table = _empty_table()
     for found in chosen[:limit]:
         reward = "-" if found.reward is None else f"{found.reward:g}"
         mean_logp = f"{found.logp_sum / found.logp_count:.3f}"
         cells = (str(found.step), found.prompt_id, found.source, str(found.sample), reward, mean_logp)
         texts = (*cells, found.finish_reason, found.text)
-        table.add_row(*(Text(_printable(text), overflow="ellipsis") for text in texts))
+        table.add_row(*(Text(printable(text), overflow="ellipsis") for text in texts))
     console = Console()
     console.print(table)
     console.print(f"{min(limit, len(chosen))} of {len(chosen)} trajectories")
@@ -91,8 +93,3 @@ def _empty_table() -> Table:
         table.add_column(column, no_wrap=True)
     table.add_column("response", no_wrap=True, ratio=1)
     return table
-
-
-def _printable(text: str) -> str:
-    """Line breaks and control characters escaped: a response must not send codes to the terminal."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

@@ -1,0 +1,9 @@
+"""Texts of models, templates and files, made harmless for a terminal."""
+
+from __future__ import annotations
+
+
+def printable(text: str, most: int | None = None) -> str:
+    """Line breaks and control characters escaped: none reaches the terminal; at most `most` characters."""
+    cut = text if most is None or len(text) <= most else text[:most] + "..."
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in cut)
