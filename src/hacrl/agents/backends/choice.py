@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from hacrl.agents.backends.fused import FusedDecoder, FusedScorer
 from hacrl.agents.backends.interfaces import Decoder, Row, Scorer
-from hacrl.agents.backends.padded import PaddedScorer, RecomputingDecoder
+from hacrl.agents.backends.padded import PaddedScorer, PlainScorer, RecomputingDecoder
 from hacrl.agents.backends.prefix_cache import CachedDecoder, SharedPrefixScorer
 from hacrl.agents.errors import AgentError
 
@@ -32,6 +32,8 @@ class Backends:
 
     decoder: Decoder
     scorer: Scorer
+    refused: dict[str, str] = field(default_factory=dict)
+    """Names of the faster ones that were tried -> why they are not used."""
 
     @property
     def names(self) -> dict[str, str]:
@@ -48,25 +50,30 @@ def choose_backends(
     """
     rows = _random_rows(model.config.get_text_config().vocab_size)
     with torch.no_grad():
-        truth = PaddedScorer(model).logps(rows)
+        truth = PlainScorer(model).logps(rows)
     decoders: list[Callable[[PreTrainedModel], Decoder]] = [CachedDecoder, RecomputingDecoder]
     scorers: list[Callable[[PreTrainedModel], Scorer]] = [
         partial(PaddedScorer, checkpointing=gradient_checkpointing)
     ]
+    if not gradient_checkpointing:
+        scorers.append(PlainScorer)
     if not sharded:
         decoders.insert(0, FusedDecoder)
         if not gradient_checkpointing and caches_all_positions(model):
             scorers.insert(0, SharedPrefixScorer)
         scorers.insert(0, partial(FusedScorer, checkpointing=gradient_checkpointing))
-    decoder = _first_agreeing(model, decoders, lambda d: decoded_logps(d, rows, model.device), truth)
-    scorer = _first_agreeing(model, scorers, lambda s: s.logps(rows).detach(), truth)
+    refused: dict[str, str] = {}
+    decoder = _first_agreeing(
+        model, decoders, lambda d: decoded_logps(d, rows, model.device), truth, refused
+    )
+    scorer = _first_agreeing(model, scorers, lambda s: s.logps(rows).detach(), truth, refused)
     if scorer is None:
         raise AgentError(
             f"{model.config.model_type!r} models do not support gradient_checkpointing without dropout: "
             "switch it off, or set the dropout rates in config.json to 0"
         )
     assert decoder is not None  # recomputing is the plain forward itself
-    return Backends(decoder, scorer)
+    return Backends(decoder, scorer, refused)
 
 
 @torch.inference_mode()
@@ -105,18 +112,22 @@ def _first_agreeing(
     candidates: Sequence[Callable[[PreTrainedModel], Backend]],
     logps: Callable[[Backend], Tensor],
     truth: Tensor,
+    refused: dict[str, str],
 ) -> Backend | None:
+    """The first one whose log-probs are right; why those before it are not used goes into `refused`."""
     tolerance = TOLERANCE.get(model.dtype, HALF_PRECISION_TOLERANCE)
     for candidate in candidates:
+        name = (candidate.func if isinstance(candidate, partial) else candidate).__name__
         try:
             backend = candidate(model)
             difference = float((logps(backend) - truth).abs().max())
         except Exception as error:  # an architecture may fail in any way; a slower backend will do
-            _log.info("%s: not used (%s: %s)", candidate, type(error).__name__, error)
-            continue
-        if difference <= tolerance:
-            return backend
-        _log.info("%s: not used (log-probs differ by %.2g from the plain forward)", candidate, difference)
+            refused[name] = f"{type(error).__name__}: {error}"
+        else:
+            if difference <= tolerance:
+                return backend
+            refused[name] = f"log-probs differ by {difference:.2g} from the plain forward's"
+        _log.info("%s is not used: %s", name, refused[name])
     return None
 
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from hacrl.agents.backends.fused_network import FusedNetwork, LayerWeights
 from hacrl.agents.backends.fused_packing import MASKED, pack
-from hacrl.agents.backends.interfaces import Row, Tokens, head_logps
+from hacrl.agents.backends.interfaces import Row, Tokens
 
 
 class FusedScorer:
@@ -33,7 +33,7 @@ class FusedScorer:
         rotary = network.rotary(packing.positions)
         hidden = network.run(packing.ids, rotary, network.weights(), attend, packing.live)
         needed = network.last_norm(hidden.index_select(0, packing.states))
-        return packing.spread(head_logps(network.head, needed, packing.targets, network.vocabulary))
+        return packing.spread(network.head.logps(needed, packing.targets))
 
 
 class FusedDecoder:
@@ -54,7 +54,7 @@ class FusedDecoder:
 
         weights = network.weights()
         hidden = network.run(packing.ids, network.rotary(packing.positions), weights, attend, packing.live)
-        logits: Tensor = network.head(network.last_norm(hidden))
+        logits = network.head.logits(network.last_norm(hidden))
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=network.device)
         session = _FusedSession(network, weights, keys_values, lengths, prompt_of_row)
         return logits[prompt_of_row], session
@@ -91,8 +91,7 @@ class _FusedSession:
         network = self._network
         hidden = network.run(tokens, network.rotary(self._positions), self._weights, self._attend)
         self._positions = self._positions + 1
-        logits: Tensor = network.head(network.last_norm(hidden))
-        return logits
+        return network.head.logits(network.last_norm(hidden))
 
     def keep(self, rows: Tensor) -> None:
         heads = self._network.kv_heads

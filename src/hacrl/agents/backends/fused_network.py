@@ -17,6 +17,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from hacrl.agents.backends.head import Head
+
 FAMILY = ("llama", "qwen2", "qwen3")
 STATIC_ROPE = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose frequencies do not depend on the length of the input."""
@@ -51,8 +53,7 @@ class FusedNetwork:
         config = model.config
         self._body = model.base_model
         self._embedding: nn.Embedding = model.get_input_embeddings()
-        self.head: nn.Module = model.get_output_embeddings()
-        self.vocabulary: int = config.vocab_size
+        self.head = Head(model)
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         self.heads: int = config.num_attention_heads

@@ -1,4 +1,4 @@
-"""The interfaces of all backends, and the padding and log-prob functions they share."""
+"""The interfaces of all backends, and the padding they share."""
 
 from __future__ import annotations
 
@@ -6,16 +6,11 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor
 
 Tokens = tuple[int, ...]
 Row = tuple[Tokens, Tokens]
 """The tokens of a prompt and of a response to it."""
-
-LOGITS_AT_ONCE = 1 << 26
-"""Most logits (256 MB in fp32) held at once; larger heads are computed in pieces, twice."""
 
 
 class Session(Protocol):
@@ -65,21 +60,3 @@ def right_padded(sequences: Sequence[Tokens], device: torch.device) -> tuple[Ten
     ids = torch.tensor([tuple(tokens) + (0,) * (width - len(tokens)) for tokens in sequences])
     lengths = torch.tensor([len(tokens) for tokens in sequences])
     return ids.to(device), (torch.arange(width) < lengths[:, None]).to(device)
-
-
-def target_logps(logits: Tensor, targets: Tensor) -> Tensor:
-    """Log-probs of the targets [n] under logits [n, vocabulary], in fp32."""
-    return -F.cross_entropy(logits.float(), targets, reduction="none")
-
-
-def head_logps(head: nn.Module, hidden: Tensor, targets: Tensor, vocabulary: int) -> Tensor:
-    """Log-probs of the targets [n] given hidden states [n, d]; in pieces if the logits would be huge."""
-
-    def piece(part: Tensor, part_targets: Tensor) -> Tensor:
-        return target_logps(head(part), part_targets)
-
-    size = max(1, LOGITS_AT_ONCE // vocabulary)
-    if len(targets) <= size:
-        return piece(hidden, targets)
-    pieces = zip(torch.split(hidden, size), torch.split(targets, size), strict=True)
-    return torch.cat([checkpoint(piece, *pair, use_reentrant=False) for pair in pieces])

@@ -15,7 +15,8 @@ from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer
 
 from hacrl.agents.backends.gqa import use_gqa_attention
-from hacrl.agents.backends.interfaces import Row, Tokens, head_logps, left_padded
+from hacrl.agents.backends.head import Head
+from hacrl.agents.backends.interfaces import Row, Tokens, left_padded
 from hacrl.agents.backends.layout import lay_out
 
 MOST_BUCKETS = 4
@@ -28,8 +29,7 @@ class Trunk:
     def __init__(self, model: PreTrainedModel) -> None:
         self._body: nn.Module = model.base_model
         self._config = model.config
-        self.head: nn.Module = model.get_output_embeddings()
-        self.vocabulary: int = self.head.weight.shape[0]
+        self.head = Head(model)
         self.device: torch.device = model.device
         self._takes_positions = "position_ids" in inspect.signature(self._body.forward).parameters
 
@@ -71,7 +71,7 @@ class SharedPrefixScorer:
             hidden = trunk.hidden(bucket.ids, mask, _repeated(cache, bucket.prompt_of_row))
             states.append(hidden.flatten(0, 1))
         hidden = torch.cat(states).index_select(0, layout.needed)
-        return layout.spread(head_logps(trunk.head, hidden, layout.targets, trunk.vocabulary))
+        return layout.spread(trunk.head.logps(hidden, layout.targets))
 
 
 class CachedDecoder:
@@ -86,7 +86,7 @@ class CachedDecoder:
         ids, mask = left_padded(prompts, self._trunk.device)
         cache = self._trunk.empty_cache()
         last = self._trunk.hidden(ids, mask, cache)[:, -1]
-        logits: Tensor = self._trunk.head(last)
+        logits = self._trunk.head.logits(last)
         session = _CachedSession(self._trunk, _repeated(cache, prompt_of_row), mask[prompt_of_row])
         return logits[prompt_of_row], session
 
@@ -101,8 +101,7 @@ class _CachedSession:
     def advance(self, tokens: Tensor) -> Tensor:
         self._mask = torch.nn.functional.pad(self._mask, (0, 1), value=True)
         hidden = self._trunk.hidden(tokens[:, None], self._mask, self._cache)
-        logits: Tensor = self._trunk.head(hidden[:, -1])
-        return logits
+        return self._trunk.head.logits(hidden[:, -1])
 
     def keep(self, rows: Tensor) -> None:
         self._mask = self._mask[rows]

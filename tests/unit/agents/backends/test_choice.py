@@ -117,7 +117,7 @@ def test_gradients_are_those_of_the_padded_computation(
 def test_a_large_head_is_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     model, rows = tiny_model("qwen3"), random_rows(3, 4)
     whole = gradients(model, FusedScorer(model), rows)
-    monkeypatch.setattr("hacrl.agents.backends.interfaces.LOGITS_AT_ONCE", 200)
+    monkeypatch.setattr("hacrl.agents.backends.head.LOGITS_AT_ONCE", 200)
     for name, gradient in gradients(model, FusedScorer(model), rows).items():
         assert torch.allclose(gradient, whole[name], rtol=1e-4, atol=1e-5), name
 

@@ -1,0 +1,156 @@
+"""The end of a model: from hidden states to logits, and to log-probs of given tokens in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
+
+LOGITS_AT_ONCE = 1 << 24
+"""Most logits (64 MB in fp32) held at once; where there would be more, they are computed in blocks, twice."""
+
+FEWEST_WORDS = 256
+"""Of a block, however many tokens there are: narrower products are slow."""
+
+
+class Head:
+    """The output embedding of a model, with the scale and the softcap that its logits get."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        config = model.config.get_text_config()
+        self._module: nn.Module = model.get_output_embeddings()
+        self.vocabulary: int = self._module.weight.shape[0]
+        self._softcap: float | None = getattr(config, "final_logit_softcapping", None)
+        self._scale = _setting(config, "logit_scale") / _setting(config, "logits_scaling")
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """[..., d] -> [..., vocabulary]"""
+        logits: Tensor = self._module(hidden)
+        if self._scale != 1.0:
+            logits = logits * self._scale
+        if self._softcap is not None:
+            logits = torch.tanh(logits / self._softcap) * self._softcap
+        return logits
+
+    def logps(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Log-probs of the targets [n] given hidden states [n, d], in fp32."""
+        if len(targets) * self.vocabulary <= LOGITS_AT_ONCE:
+            return target_logps(self.logits(hidden), targets)
+        if type(self._module) is nn.Linear:
+            logps: Tensor = _LogpsInBlocks.apply(
+                hidden, self._module.weight, self._module.bias, targets, self._scale, self._softcap
+            )
+            return logps
+        # A head with adapters, or quantised: only its own forward knows what it computes.
+        size = max(1, LOGITS_AT_ONCE // self.vocabulary)
+        pieces = zip(hidden.split(size), targets.split(size), strict=True)
+        return torch.cat([checkpoint(self._piece, *piece, use_reentrant=False) for piece in pieces])
+
+    def _piece(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        return target_logps(self.logits(hidden), targets)
+
+
+def target_logps(logits: Tensor, targets: Tensor) -> Tensor:
+    """Log-probs of the targets [n] under logits [n, vocabulary], at least in fp32."""
+    return -F.cross_entropy(logits.to(_exact(logits.dtype)), targets, reduction="none")
+
+
+class _LogpsInBlocks(torch.autograd.Function):
+    """Log-probs of tokens, a block of words at a time; the backward pass computes each block again.
+
+    Blocks of words, not of tokens: then every row of the weights' gradient is written once. Why not an existing
+    one: torch's `linear_cross_entropy` returns bf16 for bf16 states, cuts tokens and knows no softcap; TRL's
+    kernel multiplies bf16 gradients in fp32 without a GPU; Liger's needs a GPU.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        targets: Tensor,
+        scale: float,
+        softcap: float | None,
+    ) -> Tensor:
+        exact = _exact(hidden.dtype)
+        normaliser = torch.full(targets.shape, -torch.inf, dtype=exact, device=hidden.device)
+        chosen = torch.zeros_like(normaliser)
+        for words in _blocks(len(targets), len(weight)):
+            logits = _transformed(_block_logits(hidden, weight, bias, words), scale, softcap)
+            normaliser = torch.logaddexp(normaliser, logits.logsumexp(1))
+            rows, columns = _targets_among(words, targets)
+            chosen[rows] = logits[rows, columns]
+        ctx.save_for_backward(hidden, weight, bias, targets, normaliser)
+        ctx.scale, ctx.softcap = scale, softcap
+        return chosen - normaliser
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        hidden, weight, bias, targets, normaliser = ctx.saved_tensors
+        for_hidden, for_weight, for_bias = ctx.needs_input_grad[:3]
+        to_hidden = torch.zeros_like(hidden, dtype=_exact(hidden.dtype)) if for_hidden else None
+        to_weight = torch.empty_like(weight) if for_weight else None
+        to_bias = torch.empty_like(bias) if for_bias else None
+        for words in _blocks(len(targets), len(weight)):
+            raw = _block_logits(hidden, weight, bias, words)
+            to_logits = _transformed(raw, ctx.scale, ctx.softcap)
+            slope = _slope(to_logits, ctx.scale, ctx.softcap)
+            # The gradient of a token's log-prob: 1 at the token itself, minus the probabilities.
+            to_logits.sub_(normaliser[:, None]).exp_().mul_(-gradient[:, None])
+            rows, columns = _targets_among(words, targets)
+            to_logits[rows, columns] += gradient[rows]
+            to_logits = (to_logits if slope is None else to_logits.mul_(slope)).to(hidden.dtype)
+            if to_hidden is not None:
+                to_hidden += to_logits @ weight[words].to(hidden.dtype)
+            if to_weight is not None:
+                to_weight[words] = to_logits.T @ hidden
+            if to_bias is not None:
+                to_bias[words] = to_logits.sum(0)
+        return None if to_hidden is None else to_hidden.to(hidden.dtype), to_weight, to_bias, None, None, None
+
+
+def _blocks(tokens: int, vocabulary: int) -> Iterator[slice]:
+    size = max(FEWEST_WORDS, LOGITS_AT_ONCE // tokens)
+    return (slice(start, min(start + size, vocabulary)) for start in range(0, vocabulary, size))
+
+
+def _block_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, words: slice) -> Tensor:
+    """The head's output [n, words], multiplied in the states' dtype."""
+    part = None if bias is None else bias[words].to(hidden.dtype)
+    return F.linear(hidden, weight[words].to(hidden.dtype), part).to(_exact(hidden.dtype))
+
+
+def _transformed(raw: Tensor, scale: float, softcap: float | None) -> Tensor:
+    """Scaled and capped in place."""
+    if scale != 1.0:
+        raw.mul_(scale)
+    return raw if softcap is None else raw.div_(softcap).tanh_().mul_(softcap)
+
+
+def _slope(logits: Tensor, scale: float, softcap: float | None) -> Tensor | float | None:
+    """The derivative of `_transformed`, given its result; None for 1."""
+    if softcap is None:
+        return None if scale == 1.0 else scale
+    return (logits / softcap).square_().neg_().add_(1.0).mul_(scale)
+
+
+def _targets_among(words: slice, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The tokens whose target is in the block, and its column there."""
+    rows = ((targets >= words.start) & (targets < words.stop)).nonzero().squeeze(1)
+    return rows, targets[rows] - words.start
+
+
+def _exact(dtype: torch.dtype) -> torch.dtype:
+    """What sums over a vocabulary are computed in."""
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _setting(config: Any, name: str) -> float:
+    value = getattr(config, name, None)
+    return 1.0 if value is None else float(value)
