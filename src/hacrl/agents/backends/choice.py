@@ -63,9 +63,7 @@ def choose_backends(
             scorers.insert(0, SharedPrefixScorer)
         scorers.insert(0, partial(FusedScorer, checkpointing=gradient_checkpointing))
     refused: dict[str, str] = {}
-    decoder = _first_agreeing(
-        model, decoders, lambda d: decoded_logps(d, rows, model.device), truth, refused
-    )
+    decoder = _first_agreeing(model, decoders, lambda d: decoded_logps(d, rows, model.device), truth, refused)
     scorer = _first_agreeing(model, scorers, lambda s: s.logps(rows).detach(), truth, refused)
     if scorer is None:
         raise AgentError(

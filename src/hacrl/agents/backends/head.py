@@ -48,7 +48,7 @@ class Head:
             return logps
         # A head with adapters, or quantised: only its own forward knows what it computes.
         size = max(1, LOGITS_AT_ONCE // self.vocabulary)
-        pieces = zip(hidden.split(size), targets.split(size), strict=True)
+        pieces = zip(torch.split(hidden, size), torch.split(targets, size), strict=True)
         return torch.cat([checkpoint(self._piece, *piece, use_reentrant=False) for piece in pieces])
 
     def _piece(self, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -63,9 +63,9 @@ def target_logps(logits: Tensor, targets: Tensor) -> Tensor:
 class _LogpsInBlocks(torch.autograd.Function):
     """Log-probs of tokens, a block of words at a time; the backward pass computes each block again.
 
-    Blocks of words, not of tokens: then every row of the weights' gradient is written once. Why not an existing
-    one: torch's `linear_cross_entropy` returns bf16 for bf16 states, cuts tokens and knows no softcap; TRL's
-    kernel multiplies bf16 gradients in fp32 without a GPU; Liger's needs a GPU.
+    Blocks of words, not of tokens: then every row of the weights' gradient is written once. Why not an
+    existing one: torch's `linear_cross_entropy` returns bf16 for bf16 states, cuts tokens and knows no
+    softcap; TRL's kernel multiplies bf16 gradients in fp32 without a GPU; Liger's needs a GPU.
     """
 
     @staticmethod
@@ -91,7 +91,7 @@ class _LogpsInBlocks(torch.autograd.Function):
         return chosen - normaliser
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, bias, targets, normaliser = ctx.saved_tensors
         for_hidden, for_weight, for_bias = ctx.needs_input_grad[:3]
         to_hidden = torch.zeros_like(hidden, dtype=_exact(hidden.dtype)) if for_hidden else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -85,7 +86,7 @@ class PaddedScorer:
             return self._logps
         if not hasattr(self._model, METHOD):
             setattr(self._model, METHOD, self._logps)
-            register_fsdp_forward_method(self._model, METHOD)
+            register_fsdp_forward_method(cast(nn.Module, self._model), METHOD)
         method: Callable[..., Tensor] = getattr(self._model, METHOD)
         return method
 
@@ -125,7 +126,7 @@ class _RecomputingSession:
 
     def logits(self) -> Tensor:
         mask = torch.arange(self._ids.shape[1], device=self._ids.device) < self._lengths[:, None]
-        ends, column = (self._lengths - 1).unique(return_inverse=True)
+        ends, column = torch.unique(self._lengths - 1, return_inverse=True)
         cut = {"logits_to_keep": ends} if self._cuts_logits else {}
         logits = self._model(input_ids=self._ids, attention_mask=mask.long(), use_cache=False, **cut).logits
         rows = torch.arange(len(self._ids), device=self._ids.device)

@@ -1,0 +1,167 @@
+"""Log-probs in blocks of words: values, gradients, and that nothing larger than a block is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig, LlamaConfig
+
+from hacrl.agents.backends import head
+from hacrl.agents.backends.choice import choose_backends
+from hacrl.agents.backends.fused import FusedScorer
+from hacrl.agents.backends.head import Head
+from hacrl.agents.backends.interfaces import Scorer
+from hacrl.agents.backends.padded import PaddedScorer, PlainScorer
+from hacrl.agents.backends.prefix_cache import SharedPrefixScorer
+from hacrl.agents.loading import with_adapters
+from hacrl.recipe.settings import LoraSettings
+from helpers_agents import random_rows, tiny_model
+from helpers_ranks import together
+
+SIZES = {
+    "hidden_size": 16,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+    "intermediate_size": 16,
+}
+HEADS: dict[str, tuple[type[Any], dict[str, Any]]] = {
+    "plain": (LlamaConfig, {}),
+    "softcap": (Gemma2Config, {"head_dim": 8, "final_logit_softcapping": 2.0}),
+    "multiplied": (CohereConfig, {"logit_scale": 0.25}),
+    "divided": (GraniteConfig, {"logits_scaling": 4.0}),
+}
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of any tensor that was computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return result
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head, "LOGITS_AT_ONCE", 60)
+    monkeypatch.setattr(head, "FEWEST_WORDS", 7)
+
+
+def model_with(kind: str, vocabulary: int, dtype: torch.dtype, bias: bool = False) -> Any:
+    config, options = HEADS[kind]
+    torch.manual_seed(0)
+    settings = {**SIZES, "pad_token_id": None, "bos_token_id": None, "eos_token_id": None}
+    model = AutoModelForCausalLM.from_config(config(vocab_size=vocabulary, **settings, **options))
+    model.lm_head = nn.Linear(16, vocabulary, bias=bias)
+    for parameter in model.lm_head.parameters():
+        nn.init.normal_(parameter)
+    return model.eval().to(dtype)
+
+
+def differentiated(logps: Callable[[Tensor], Tensor], hidden: Tensor, layer: nn.Module) -> list[Tensor]:
+    """Log-probs, and the gradients of a sum in which every token weighs differently."""
+    layer.zero_grad()
+    states = hidden.clone().requires_grad_()
+    found = logps(states)
+    torch.autograd.backward((found * torch.linspace(-1, 2, len(found))).sum())
+    return [found.detach(), *(p.grad for p in (states, *layer.parameters()) if p.grad is not None)]
+
+
+@pytest.mark.parametrize("bias", [False, True], ids=["no bias", "bias"])
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)], ids=str)
+def test_blocks_give_the_log_softmax_and_its_gradients(
+    kind: str, bias: bool, dtype: torch.dtype, tolerance: float, small_blocks: None
+) -> None:
+    model = model_with(kind, 53, dtype, bias)
+    hidden, targets = torch.randn(11, 16, dtype=dtype), torch.randint(53, (11,))
+    targets[:2] = torch.tensor([0, 52])
+
+    def plain(states: Tensor) -> Tensor:
+        logits = Head(model).logits(states)
+        return logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1)
+
+    truth = differentiated(plain, hidden, model.lm_head)
+    found = differentiated(lambda states: Head(model).logps(states, targets), hidden, model.lm_head)
+    assert len(found) == len(truth) == (4 if bias else 3)
+    for ours, theirs in zip(found, truth, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_scale_and_softcap_are_the_model_s_own(kind: str) -> None:
+    model, rows = model_with(kind, 53, torch.float32), random_rows(3, 2)
+    with torch.no_grad():
+        torch.testing.assert_close(PaddedScorer(model).logps(rows), PlainScorer(model).logps(rows))
+
+
+def test_states_in_half_precision_have_log_probs_and_weight_gradients_in_full(small_blocks: None) -> None:
+    """Under fp32 weights only the products are rounded: the gradient is near the exact one."""
+    model = model_with("plain", 53, torch.float32)
+    hidden, targets = torch.randn(40, 16), torch.randint(53, (40,))
+    truth = differentiated(lambda states: Head(model).logps(states, targets), hidden, model.lm_head)
+    found = differentiated(
+        lambda states: Head(model).logps(states.bfloat16(), targets), hidden, model.lm_head
+    )
+    assert {tensor.dtype for tensor in found} == {torch.float32}
+    for ours, theirs in zip(found, truth, strict=True):
+        assert float((ours - theirs).norm() / theirs.norm()) < 0.02
+
+
+@pytest.mark.parametrize("scorer", [FusedScorer, SharedPrefixScorer, PaddedScorer])
+def test_no_scorer_ever_holds_more_than_a_block_of_logits(
+    scorer: Callable[[Any], Scorer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A vocabulary of 8192 and 130 tokens: a million logits in all, blocks of 2^15."""
+    monkeypatch.setattr(head, "LOGITS_AT_ONCE", 1 << 15)
+    model, rows = model_with("plain", 8192, torch.float32), random_rows(4, 6)
+    tokens = sum(len(response) for _, response in rows)
+    weights = 8192 * 16
+    assert tokens * 8192 > 4 * weights
+    with Largest() as largest:
+        torch.autograd.backward(scorer(model).logps(rows).sum())
+    assert largest.elements == weights, "the gradient of the weights themselves"
+
+
+def test_a_head_with_adapters_is_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(head, "LOGITS_AT_ONCE", 1 << 14)
+    model, rows = model_with("plain", 8192, torch.float32), random_rows(4, 6)
+    lora = LoraSettings(rank=2, target_modules=("lm_head",))
+    adapted = with_adapters(model, lora, 0).get_base_model()
+    tokens = sum(len(response) for _, response in rows)
+    with Largest() as largest:
+        torch.autograd.backward(PaddedScorer(adapted).logps(rows).sum())
+    assert largest.elements < tokens * 8192 / 4
+
+
+@pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+def test_a_sharded_model_computes_blocks_and_the_same_gradient(small_blocks: None) -> None:
+    rows = random_rows(3, 3)
+
+    def gradient(ranks: Any = None) -> tuple[str, list[Tensor]]:
+        model = tiny_model("gemma3")
+        backends = choose_backends(model, sharded=True)
+        if ranks is not None:
+            ranks.shard(model)
+        torch.autograd.backward(backends.scorer.logps(rows).sum() / (ranks.count if ranks else 1))
+        grads = [p.grad.full_tensor() if ranks else p.grad for p in model.parameters()]
+        return backends.names["train"], grads
+
+    name, truth = gradient()
+    assert name == "PaddedScorer"
+    for sharded_name, sharded in together(gradient):
+        assert sharded_name == name
+        for ours, theirs in zip(sharded, truth, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
