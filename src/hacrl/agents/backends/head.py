@@ -42,7 +42,7 @@ class Head:
         if len(targets) * self.vocabulary <= LOGITS_AT_ONCE:
             return target_logps(self.logits(hidden), targets)
         if type(self._module) is nn.Linear:
-            logps: Tensor = _LogpsInBlocks.apply(
+            logps: Tensor = _LogpsInBlocks.apply(  # type: ignore[no-untyped-call]
                 hidden, self._module.weight, self._module.bias, targets, self._scale, self._softcap
             )
             return logps
