@@ -79,7 +79,7 @@ class Killer:
 
 
 def test_ray_equals_one_process_bit_by_bit(settings, local, tmp_path):
-    run(settings | {"runtime": "ray"}, tmp_path / "ray", display=Listening())
+    run(settings | {"runtime": "ray"}, tmp_path / "ray", display=Watching())
     assert outcome(tmp_path / "ray") == local
     lines = [json.loads(line) for line in (tmp_path / "ray" / "metrics.jsonl").read_text().splitlines()]
     moved = {key: value for key, value in lines[1].items() if key.startswith("runtime/")}
@@ -89,10 +89,13 @@ def test_ray_equals_one_process_bit_by_bit(settings, local, tmp_path):
     assert all(5 < value < 200 for value in moved.values()), moved
 
 
-class Listening(Silent):
-    """Inspects the sockets of the running cluster."""
+class Watching(Silent):
+    """Inspects the folder and the sockets of the running cluster."""
 
     def step(self, step: int, metrics: Any) -> None:
+        (folder,) = Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}{os.getpid()}-*")
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert (folder / "ray" / "session_latest" / "sockets").is_dir()
         addresses = [address for pid in descendants(os.getpid()) for address in listening_addresses(pid)]
         assert addresses
         assert set(addresses) == {"127.0.0.1"}

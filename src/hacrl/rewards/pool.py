@@ -7,21 +7,20 @@ import json
 import os
 import queue
 import secrets
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from hacrl.rewards.processes import PATIENCE, Limits, kill_descendants
+from hacrl.rewards.processes import PATIENCE, Limits, draw_user, kill_descendants
 from hacrl.rewards.scores import Cause, Outcome
+from hacrl.rewards.scratch import make_scratch, remove_scratch
+from hacrl.rewards.worker import Job
 
 START_SECONDS = 120.0
 """For loading the function: importing a large library on a busy machine takes long."""
@@ -30,6 +29,17 @@ OWNER_VARIABLE = "HACRL_WORKER_OF"
 """Set in the environment of every worker: the process id of its trainer."""
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 """The trainer's environment variables that a confined worker sees: no tokens and no keys."""
+_START = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import hacrl
+del sys.path[0]
+from hacrl.rewards.worker import Job, main
+main(Job.from_json(sys.argv[2]))
+"""
+"""The worker's program; its arguments are the place of hacrl, the same as the trainer's, and the job. The
+interpreter starts with the trainer's rights, so it is isolated (`-I`): it must run nothing that lies in a
+home, temporary or working directory."""
 
 
 class PoolError(ValueError):
@@ -49,9 +59,7 @@ class Pool:
 
     def __init__(self, function: str, limits: Limits | None = None, workers: int = 2) -> None:
         self.function, self.limits = function, limits or Limits()
-        self._scratch = tempfile.mkdtemp(prefix="hacrl-")
-        os.chmod(self._scratch, 0o777)  # noqa: S103  (a worker may have a user id of its own)
-        self._workers = [VerifierProcess(function, self.limits, self._scratch) for _ in range(workers)]
+        self._workers = [VerifierProcess(function, self.limits) for _ in range(workers)]
         self._idle: queue.SimpleQueue[VerifierProcess] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)
@@ -70,7 +78,6 @@ class Pool:
         self._threads.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.kill()
-        shutil.rmtree(self._scratch, ignore_errors=True)
 
     def __enter__(self) -> Self:
         return self
@@ -91,8 +98,8 @@ class Pool:
 class VerifierProcess:
     """The trainer's side of one worker process: started on demand, replaced after it was killed."""
 
-    def __init__(self, function: str, limits: Limits, scratch: str) -> None:
-        self._function, self._limits, self._scratch = function, limits, scratch
+    def __init__(self, function: str, limits: Limits) -> None:
+        self._function, self._limits = function, limits
         self._process: subprocess.Popen[bytes] | None = None
         self._isolation: dict[str, bool] = {}
 
@@ -133,33 +140,30 @@ class VerifierProcess:
         return self._isolation
 
     def kill(self) -> None:
-        """Kill the process and all its descendants."""
+        """Kill the process and all its descendants, and remove its scratch directory."""
         if self._process is None:
             return
-        os.close(self._lifeline)  # the supervisor then kills its descendants and exits
+        os.close(self._lifeline)  # the supervisor then does all of this and exits
         try:
             self._process.wait(2 * PATIENCE)
         except subprocess.TimeoutExpired:
             kill_descendants(self._process.pid)
             self._process.kill()
             self._process.wait()
+        remove_scratch(self._scratch)  # in case the supervisor was killed
         self._process = None
         self._channel.close()
 
     def _spawn(self) -> None:
+        user = draw_user()
+        self._scratch = make_scratch(user)
         self._channel, theirs = socket.socketpair()
         watched, self._lifeline = os.pipe()
-        job = {
-            "function": self._function,
-            "limits": asdict(self._limits),
-            "path": [os.path.abspath(entry) for entry in sys.path],
-            "scratch": self._scratch,
-            "channel": theirs.fileno(),
-            "lifeline": watched,
-        }
+        path = [os.path.abspath(entry) for entry in sys.path]
+        job = Job(self._function, self._limits, path, user, self._scratch, theirs.fileno(), lifeline=watched)
         try:
             self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
-                [sys.executable, "-P", "-m", "hacrl.rewards.worker", json.dumps(job)],
+                [sys.executable, "-I", "-B", "-c", _START, str(Path(__file__).parents[2]), job.to_json()],
                 env=self._environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -167,6 +171,9 @@ class VerifierProcess:
                 pass_fds=(theirs.fileno(), watched),
                 start_new_session=True,
             )
+        except BaseException:
+            remove_scratch(self._scratch)
+            raise
         finally:
             theirs.close()
             os.close(watched)
@@ -184,8 +191,6 @@ class VerifierProcess:
             OWNER_VARIABLE: str(os.getpid()),
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONPATH": str(Path(__file__).parents[2]),
         }
 
     def _exchange(self, message: bytes, identity: str) -> Outcome:

@@ -6,6 +6,7 @@ On Linux a worker is put into namespaces of its own, as far as the system allows
 - Confined workers: no network, no shared memory with others, all files read-only except a scratch directory.
 - If the trainer runs as root, the worker gets an unprivileged user id of its own: the kernel does not limit
   the number of root's processes, and root may overwrite every file.
+- It gives up all capabilities, also those over its own namespaces, which could make files writable again.
 
 Each of these is attempted. If one fails, the worker reports it and runs without it.
 """
@@ -17,11 +18,13 @@ import ctypes
 import math
 import os
 import resource
+import secrets
 import signal
 import stat
 import sys
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,8 +38,8 @@ _MS_NOSUID, _MS_NODEV, _MS_REC, _MS_PRIVATE = 2, 4, 16384, 1 << 18
 _AT_FDCWD, _AT_RECURSIVE, _MOUNT_ATTR_RDONLY, _SYS_MOUNT_SETATTR = -100, 0x8000, 1, 442
 _PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 8, 36, 38
 _CAP_DAC_READ_SEARCH, _CAPABILITY_VERSION = 2, 0x20080522
-_FIRST_UID = 1_000_000_000
-"""Workers' user ids start here, above all ids in use."""
+_FIRST_USER, _USERS = 1_000_000_000, 1_000_000_000
+"""Workers' user ids are drawn from this range, above all ids in use."""
 SCRATCH_MB = 64
 
 
@@ -111,40 +114,48 @@ def leave_network() -> bool:
 
 
 def protect_files(scratch: str) -> bool:
-    """Make every file read-only for this mount namespace and mount a small file system at `scratch`."""
+    """Make every file read-only for this mount namespace and mount a small file system at `scratch`.
+
+    It has the owner of the directory that it covers.
+    """
     try:
+        owner = os.stat(scratch)
         _call("unshare", _NEWNS)
         _call("mount", None, b"/", None, _MS_REC | _MS_PRIVATE, None)
         _call("mount", b"proc", b"/proc", b"proc", _MS_NOSUID | _MS_NODEV, None)
         attributes = (ctypes.c_uint64 * 4)(_MOUNT_ATTR_RDONLY, 0, 0, 0)
         arguments = (_AT_FDCWD, b"/", _AT_RECURSIVE, attributes, ctypes.sizeof(attributes))
         _call("syscall", ctypes.c_long(_SYS_MOUNT_SETATTR), *arguments)
-        options = f"size={SCRATCH_MB}m,mode=0777".encode()
+        options = f"size={SCRATCH_MB}m,mode=0700,uid={owner.st_uid},gid={owner.st_gid}".encode()
         _call("mount", b"tmpfs", scratch.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV, options)
     except (OSError, AttributeError):
         return False
     return True
 
 
-def drop_privileges(number: int) -> bool:
-    """If root, become an unprivileged user, and keep the right to *read* if the interpreter needs it.
+def draw_user() -> int:
+    """The user id for a new worker: under root one that nothing else has, or else the trainer's."""
+    return _FIRST_USER + secrets.randbelow(_USERS) if os.getuid() == 0 else os.getuid()
 
-    `number` determines the user id. Workers with different ids cannot signal each other, and the kernel
-    counts their processes separately.
+
+def drop_privileges(user: int, path: Sequence[str]) -> bool:
+    """Give up all capabilities and, if root, become this user; whether that is not the trainer's any more.
+
+    Different users cannot signal each other, and the kernel counts their processes separately. The right to
+    *read* every file is kept if the interpreter or the modules on `path` cannot be read otherwise.
     """
-    if os.getuid() != 0:
-        return True
-    uid = _FIRST_UID + number
-    keep_reading = not _interpreter_is_public()
+    is_root = os.getuid() == 0
+    keep_reading = is_root and not _are_public(sys.prefix, sys.base_prefix, *sys.path, *path)
     try:
-        _call("prctl", _PR_SET_KEEPCAPS, 1, 0, 0, 0)
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
+        if is_root:
+            _call("prctl", _PR_SET_KEEPCAPS, 1, 0, 0, 0)
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
         _set_capabilities(1 << _CAP_DAC_READ_SEARCH if keep_reading else 0)
     except (OSError, AttributeError):
         return False
-    return True
+    return is_root
 
 
 def forbid_new_privileges() -> None:
@@ -162,13 +173,11 @@ def die_with_parent(signal_number: int) -> None:
     _try_prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
-def _interpreter_is_public() -> bool:
-    """Whether every user may enter the directories of the interpreter and of everything importable."""
-    places = {
-        Path(place).resolve() for place in (sys.prefix, sys.base_prefix, *sys.path) if os.path.isdir(place)
-    }
-    folders = {folder for place in places for folder in (place, *place.parents)}
-    return all(folder.stat().st_mode & stat.S_IXOTH for folder in folders)
+def _are_public(*folders: str) -> bool:
+    """Whether every user may enter these directories."""
+    places = {Path(folder).resolve() for folder in folders if os.path.isdir(folder)}
+    entered = {folder for place in places for folder in (place, *place.parents)}
+    return all(folder.stat().st_mode & stat.S_IXOTH for folder in entered)
 
 
 def _set_capabilities(wanted: int) -> None:

@@ -1,7 +1,7 @@
 """A worker process: runs calls of one function within limits; calls and replies are JSON lines.
 
 It forks. The parent is a supervisor that runs only our code: it adopts orphaned descendants and kills all of
-them when the trainer exits. The child is isolated, loads the function and runs the calls.
+them when the trainer exits. The child is isolated, and only then loads the function and runs the calls.
 """
 
 from __future__ import annotations
@@ -15,53 +15,80 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 from hacrl.rewards import processes
 from hacrl.rewards.processes import Limits
+from hacrl.rewards.scratch import remove_scratch
 from hacrl.rewards.verifiers import load
 
 MAX_DETAIL = 300
 """Characters of an exception's message that are sent to the trainer."""
 
 
-def main() -> None:
-    """Run as `python -m hacrl.rewards.worker JOB`; the job names the function, the limits and the sockets."""
-    job = json.loads(sys.argv[1])
-    limits = Limits(**job["limits"])
-    sys.path[:] = job["path"]
-    number = os.getpid()
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a worker is started with."""
+
+    function: str
+    """`module:function`."""
+    limits: Limits
+    path: list[str]
+    """The trainer's `sys.path`."""
+    user: int
+    scratch: str
+    channel: int
+    """The socket to the trainer."""
+    lifeline: int
+    """A pipe that the trainer holds open as long as the worker is needed."""
+
+    def to_json(self) -> str:
+        """As a command-line argument."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Job:
+        """Read what `to_json` wrote."""
+        fields = json.loads(text)
+        return cls(**fields | {"limits": Limits(**fields["limits"])})
+
+
+def main(job: Job) -> None:
+    """Run the job until the trainer closes the channel."""
     processes.adopt_orphans()
     has_namespace = processes.new_process_namespace()
     if os.fork() != 0:
-        supervise(job["lifeline"], job["channel"])
-    os.close(job["lifeline"])
-    with socket.socket(fileno=job["channel"]) as channel, channel.makefile("rw", encoding="utf-8") as lines:
-        report = isolate(limits, has_namespace, job["scratch"], number)
-        serve(lines, job["function"], limits, report)
+        supervise(job)
+    os.close(job.lifeline)
+    with socket.socket(fileno=job.channel) as channel, channel.makefile("rw", encoding="utf-8") as lines:
+        report = isolate(job, has_namespace)
+        sys.path[:] = job.path  # not before: as root nothing but hacrl and the standard library is imported
+        serve(lines, job.function, job.limits, report)
 
 
-def supervise(lifeline: int, channel: int) -> None:
-    """Wait until the trainer closes its end of the lifeline or dies, then kill all descendants and exit."""
-    os.close(channel)
-    while not select.select([lifeline], [], [], 1.0)[0]:
+def supervise(job: Job) -> None:
+    """Wait until the trainer closes its end of the lifeline or dies, then remove every trace and exit."""
+    os.close(job.channel)
+    while not select.select([job.lifeline], [], [], 1.0)[0]:
         processes.reap()
     processes.kill_descendants(os.getpid())
     processes.reap()
+    remove_scratch(job.scratch)
     os._exit(0)
 
 
-def isolate(limits: Limits, has_namespace: bool, scratch: str, number: int) -> dict[str, bool]:
+def isolate(job: Job, has_namespace: bool) -> dict[str, bool]:
     """Isolate and limit this process; returns what could be isolated."""
     silence()
     report = {"processes": has_namespace}
-    if limits.confined:
-        report |= {"network": processes.leave_network(), "files": processes.protect_files(scratch)}
-        os.chdir(scratch)
-    report["user"] = processes.drop_privileges(number)
+    if job.limits.confined:
+        report |= {"network": processes.leave_network(), "files": processes.protect_files(job.scratch)}
+        os.chdir(job.scratch)
+    report["user"] = processes.drop_privileges(job.user, job.path)
     processes.forbid_new_privileges()
     processes.die_with_parent(signal.SIGKILL)
-    processes.apply_limits(limits, others=0 if has_namespace else processes.tasks_of_this_user())
+    processes.apply_limits(job.limits, others=0 if has_namespace else processes.tasks_of_this_user())
     return report
 
 
@@ -138,7 +165,3 @@ def send(lines: TextIO, reply: dict[str, Any]) -> None:
     """One JSON line to the trainer."""
     lines.write(json.dumps(reply) + "\n")
     lines.flush()
-
-
-if __name__ == "__main__":
-    main()

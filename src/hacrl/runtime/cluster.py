@@ -75,7 +75,7 @@ def open_cluster(address: str | None, cpus: int, seconds: float) -> Iterator[Any
     options: dict[str, Any] = (
         {"address": address}
         if address
-        else {"address": "local", "num_cpus": cpus, "include_dashboard": False, "_temp_dir": str(folder)}
+        else {"address": "local", "num_cpus": cpus, "include_dashboard": False, "_temp_dir": f"{folder}/ray"}
     )
     try:
         if address is not None:
@@ -198,7 +198,10 @@ def _connect(address: str, seconds: float, retry_seconds: float = 0.0) -> None:
 
 
 def _make_folder() -> Path:
-    """A folder for the cluster's sockets and logs. Also removes those that killed processes left behind."""
+    """A folder for the cluster's sockets and logs. Also removes those that killed processes left behind.
+
+    Other users cannot enter it. Ray gets a folder inside: it makes its own one writable for everybody.
+    """
     parent = Path(tempfile.gettempdir())
     for old in parent.glob(f"{FOLDER_PREFIX}*"):
         if (match := re.match(rf"{FOLDER_PREFIX}(\d+)-", old.name)) and not _is_alive(int(match[1])):

@@ -96,7 +96,7 @@ def test_no_process_or_file_is_left_behind() -> None:
     with Pool("helpers_hostile:single", Limits(DEADLINE)) as pool:
         outcomes = pool.run([{"what": what} for what in attacks])
         assert [outcome.value for outcome in outcomes] == [None, 0.5, None, 1.0]
-        scratch = Path(pool._scratch)
+        scratch = Path(pool._workers[0]._scratch).parent
         assert set(workers_of(os.getpid())) - others
     assert not set(workers_of(os.getpid())) - others
     assert not scratch.exists()
@@ -119,7 +119,7 @@ def test_workers_die_with_a_killed_trainer(tmp_path: Path) -> None:
         assert trainer.stdout.readline() == b"ready\n"
         assert wait_until(lambda: len(workers_of(trainer.pid)) >= 4)
         trainer.kill()
-    assert wait_until(lambda: not workers_of(trainer.pid))
+    assert wait_until(lambda: not workers_of(trainer.pid) and not list(tmp_path.iterdir()))
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
