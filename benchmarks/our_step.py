@@ -7,6 +7,7 @@ from time import perf_counter
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from benchmarks.flops import step_flops
 from benchmarks.timing import StepTiming
@@ -83,9 +84,9 @@ class _OtherLinear(nn.Linear):
     """A linear layer of another type, as an adapter's would be."""
 
 
-def _hide_from_fused_backend(model: nn.Module) -> None:
+def _hide_from_fused_backend(model: PreTrainedModel) -> None:
     """The fused backend leaves models with unknown layers to the generic one; nothing else changes."""
-    for module in model.modules():
+    for module in model.base_model.modules():
         if type(module) is nn.Linear:
             module.__class__ = _OtherLinear
 

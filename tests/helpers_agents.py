@@ -15,11 +15,14 @@ from transformers import (
     Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
+    MistralConfig,
+    Olmo2Config,
     PhiConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
+    SmolLM3Config,
 )
 
 from hacrl.agents.backends.interfaces import Row
@@ -68,6 +71,9 @@ CONFIGS = {
         sliding_window=6,
         layer_types=["sliding_attention", "full_attention"],
     ),
+    "mistral": MistralConfig(**_GROUPED, head_dim=8, sliding_window=5, rope_parameters=_ROPE),
+    "smollm3": SmolLM3Config(**_GROUPED, no_rope_layers=[1, 0], rope_parameters=_ROPE),
+    "olmo2": Olmo2Config(**_GROUPED, rope_parameters=_ROPE),
     "gpt2": GPT2Config(
         vocab_size=VOCABULARY,
         n_embd=32,
@@ -79,7 +85,7 @@ CONFIGS = {
     ),
     "phi": PhiConfig(**_SMALL),
 }
-FUSED = ("qwen3", "qwen2", "llama")
+FUSED = ("qwen3", "qwen2", "llama", "gemma3", "mistral", "smollm3", "olmo2")
 
 
 def tiny_model(architecture: str, seed: int = 0) -> PreTrainedModel:

@@ -25,13 +25,12 @@ class FusedScorer:
     def logps(self, rows: Sequence[Row]) -> Tensor:
         """Log-probs [s, t] of the response tokens; 0 where padded."""
         network = self._network
-        packing = pack(rows, network.device, network.dtype)
+        packing = pack(rows, network.device, network.dtype, network.windows)
 
         def attend(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-            return packing.attend(queries, keys, values, network.scale)
+            return packing.attend(queries, keys, values, network.scale, network.windows[number])
 
-        rotary = network.rotary(packing.positions)
-        hidden = network.run(packing.ids, rotary, network.weights(), attend, packing.live)
+        hidden = network.run(packing.ids, packing.positions, network.weights(), attend, packing.live)
         needed = network.last_norm(hidden.index_select(0, packing.states))
         return packing.spread(network.head.logps(needed, packing.targets))
 
@@ -45,15 +44,16 @@ class FusedDecoder:
     def start(self, prompts: Sequence[Tokens], prompt_of_row: Tensor) -> tuple[Tensor, _FusedSession]:
         """Prefill each prompt once; every row starts from its prompt's keys and values."""
         network = self._network
-        packing = pack([(prompt, (0,)) for prompt in prompts], network.device, network.dtype)
+        rows = [(prompt, (0,)) for prompt in prompts]
+        packing = pack(rows, network.device, network.dtype, network.windows)
         keys_values: list[tuple[Tensor, Tensor]] = []
 
         def attend(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             keys_values.append((keys, values))
-            return packing.attend(queries, keys, values, network.scale)
+            return packing.attend(queries, keys, values, network.scale, network.windows[number])
 
         weights = network.weights()
-        hidden = network.run(packing.ids, network.rotary(packing.positions), weights, attend, packing.live)
+        hidden = network.run(packing.ids, packing.positions, weights, attend, packing.live)
         logits = network.head.logits(network.last_norm(hidden))
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=network.device)
         session = _FusedSession(network, weights, keys_values, lengths, prompt_of_row)
@@ -89,7 +89,7 @@ class _FusedSession:
             self._make_room()
         self._length += 1
         network = self._network
-        hidden = network.run(tokens, network.rotary(self._positions), self._weights, self._attend)
+        hidden = network.run(tokens, self._positions, self._weights, self._attend)
         self._positions = self._positions + 1
         return network.head.logits(network.last_norm(hidden))
 
@@ -108,10 +108,13 @@ class _FusedSession:
         cached_keys[:, length - 1] = keys.reshape(-1, width)
         cached_values[:, length - 1] = values.reshape(-1, width)
         grouped = queries.reshape(len(cached_keys), -1, width)
+        # Neighbours in the cache are neighbours in the text, so a sliding window is the end of it.
+        window = self._network.windows[number]
+        seen = slice(0 if window is None else max(0, length - window), length)
         scores = torch.baddbmm(
-            self._bias[..., :length], grouped, cached_keys[:, :length].mT, alpha=self._network.scale
+            self._bias[..., seen], grouped, cached_keys[:, seen].mT, alpha=self._network.scale
         )
-        attended = torch.bmm(scores.softmax(-1), cached_values[:, :length])
+        attended = torch.bmm(scores.softmax(-1), cached_values[:, seen])
         return attended.view(len(queries), -1)
 
     def _make_room(self) -> None:

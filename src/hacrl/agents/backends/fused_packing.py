@@ -6,8 +6,9 @@ Only attention needs rectangles: a `Block` says which tokens go into one. Respon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -34,17 +35,20 @@ class Block:
     """[rows, t] indices of tokens."""
     keys: Tensor
     """[rows, l]"""
-    mask: Tensor | None
-    """[rows, 1, t, l] added to the scores; None: plainly causal."""
+    masks: Mapping[int | None, Tensor | None]
+    """For each sliding window: [rows, 1, t, l] added to the scores; None: plainly causal."""
 
-    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+    def attend(
+        self, queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None
+    ) -> Tensor:
         """Queries [n, heads, w], keys and values [n, kv heads, w] of all tokens -> [rows * t, heads * w]."""
+        mask = self.masks[window]
         attended = F.scaled_dot_product_attention(
             _rectangle(queries, self.queries),
             _rectangle(keys, self.keys),
             _rectangle(values, self.keys),
-            attn_mask=self.mask,
-            is_causal=self.mask is None,
+            attn_mask=mask,
+            is_causal=mask is None,
             scale=scale,
             enable_gqa=queries.shape[1] != keys.shape[1],
         )
@@ -70,9 +74,11 @@ class Packing:
     """[m] where their log-probs go in the flattened [s, t] result."""
     shape: tuple[int, int]
 
-    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
-        """Attention output [n, heads * w] of all tokens."""
-        outputs = [block.attend(queries, keys, values, scale) for block in self.blocks]
+    def attend(
+        self, queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None
+    ) -> Tensor:
+        """Attention output [n, heads * w] of all tokens; with a window, to so many of the last ones only."""
+        outputs = [block.attend(queries, keys, values, scale, window) for block in self.blocks]
         return torch.cat(outputs).index_select(0, self.restore)
 
     def spread(self, logps: Tensor) -> Tensor:
@@ -81,8 +87,13 @@ class Packing:
         return flat.index_copy(0, self.places, logps).view(self.shape)
 
 
-def pack(rows: Sequence[Row], device: torch.device, dtype: torch.dtype) -> Packing:
-    """Lay out these rows, all rows with the same prompt behind one copy of it; `dtype` is the model's."""
+def pack(
+    rows: Sequence[Row], device: torch.device, dtype: torch.dtype, windows: Iterable[int | None] = ()
+) -> Packing:
+    """Lay out these rows, all rows with the same prompt behind one copy of it.
+
+    `dtype` is the model's, `windows` are those of its layers.
+    """
     numbers: dict[Tokens, int] = {}
     prompt_of_row = np.array([numbers.setdefault(prompt, len(numbers)) for prompt, _ in rows])
     prompts, responses = list(numbers), [response for _, response in rows]
@@ -90,8 +101,10 @@ def pack(rows: Sequence[Row], device: torch.device, dtype: torch.dtype) -> Packi
     prompt_starts = _starts(prompt_lengths)
     starts = prompt_lengths.sum() + _starts(fed)
 
+    make_masks = partial(_masks, windows=frozenset({None, *windows}), device=device, dtype=dtype)
     slots, real = rectangle(prompt_starts, prompt_lengths)
-    blocks = [Block(_tensor(slots, device), _tensor(slots, device), None)]
+    places = np.broadcast_to(np.arange(slots.shape[1]), slots.shape)
+    blocks = [Block(_tensor(slots, device), _tensor(slots, device), make_masks(None, places, places))]
     order, offset = [slots[real]], real.size
     restore, positions = [np.flatnonzero(real)], [np.nonzero(real)[1]]
     for members in length_buckets(fed.tolist(), MOST_BLOCKS):
@@ -99,9 +112,10 @@ def pack(rows: Sequence[Row], device: torch.device, dtype: torch.dtype) -> Packi
         context, known = rectangle(prompt_starts[mine], prompt_lengths[mine])
         slots, real = rectangle(starts[members], fed[members])
         keys = np.concatenate([context, slots], 1)
-        blocks.append(
-            Block(_tensor(slots, device), _tensor(keys, device), _mask(known, slots, device, dtype))
-        )
+        places = prompt_lengths[mine][:, None] + np.arange(slots.shape[1])
+        before = np.broadcast_to(np.arange(context.shape[1]), context.shape)
+        masks = make_masks(_allowed(known, slots), places, np.concatenate([before, places], 1))
+        blocks.append(Block(_tensor(slots, device), _tensor(keys, device), masks))
         row, column = np.nonzero(real)
         order.append(slots[real])
         restore.append(offset + np.flatnonzero(real))
@@ -131,13 +145,40 @@ def rectangle(starts: Index, lengths: Index) -> tuple[Index, Mask]:
     return np.where(real, starts[:, None] + columns, 0), real
 
 
-def _mask(known: Mask, slots: Index, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """Scores [rows, 1, t, l] of a response: its whole prompt, and itself up to here."""
+def _allowed(known: Mask, slots: Index) -> Mask:
+    """[rows, t, l] what a response's tokens attend to: its whole prompt, and itself up to here."""
     rows, length = slots.shape
     to_prompt = np.broadcast_to(known[:, None], (rows, length, known.shape[1]))
     to_itself = np.broadcast_to(np.tri(length, dtype=bool), (rows, length, length))
-    allowed = torch.from_numpy(np.concatenate([to_prompt, to_itself], 2)[:, None]).to(device)
-    return torch.zeros(allowed.shape, dtype=dtype, device=device).masked_fill(~allowed, MASKED)
+    return np.concatenate([to_prompt, to_itself], 2)
+
+
+def _masks(
+    allowed: Mask | None,
+    queries: Index,
+    keys: Index,
+    *,
+    windows: frozenset[int | None],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> dict[int | None, Tensor | None]:
+    """For each window, what is added to the scores of queries and keys at positions [rows, t] and [rows, l].
+
+    `allowed` [rows, t, l] is without a window; None: plainly causal.
+    """
+
+    def added(mask: Mask) -> Tensor:
+        forbidden = torch.from_numpy(~mask[:, None]).to(device)
+        return torch.zeros(forbidden.shape, dtype=dtype, device=device).masked_fill(forbidden, MASKED)
+
+    whole = None if allowed is None else added(allowed)
+    masks: dict[int | None, Tensor | None] = dict.fromkeys(windows, whole)
+    for window in windows:
+        if window is not None and window <= queries.max():  # a shorter text is inside it as a whole
+            distance = queries[:, :, None] - keys[:, None, :]
+            seen = distance >= 0 if allowed is None else allowed
+            masks[window] = added(seen & (distance < window))
+    return masks
 
 
 def _rectangle(tokens: Tensor, slots: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from transformers import AutoModelForCausalLM, OPTConfig, PreTrainedModel
 
 from hacrl.agents.backends.choice import choose_backends, decoded_logps
 from hacrl.agents.backends.fused import FusedDecoder, FusedScorer
-from hacrl.agents.backends.fused_network import obstacle
+from hacrl.agents.backends.fused_family import obstacle
 from hacrl.agents.backends.interfaces import Row, Scorer, response_mask
 from hacrl.agents.backends.padded import PaddedScorer, RecomputingDecoder
 from hacrl.agents.backends.prefix_cache import CachedDecoder, SharedPrefixScorer
@@ -55,7 +55,6 @@ def test_padded_scores_are_those_of_every_row_alone(architecture: str) -> None:
 @pytest.mark.parametrize("architecture", CONFIGS)
 def test_the_fastest_correct_backend_is_chosen(architecture: str) -> None:
     expected = {
-        "gemma3": {"decode": "CachedDecoder", "train": "PaddedScorer"},
         "gpt2": {"decode": "CachedDecoder", "train": "SharedPrefixScorer"},
         "phi": {"decode": "CachedDecoder", "train": "SharedPrefixScorer"},
     }
@@ -161,11 +160,30 @@ def test_a_backend_with_wrong_log_probs_is_not_chosen(monkeypatch: pytest.Monkey
     }
 
 
+def test_a_backend_that_is_refused_says_why() -> None:
+    assert choose_backends(tiny_model("qwen3")).refused == {}
+    refused = choose_backends(tiny_model("gpt2")).refused
+    why = "ValueError: the fused backend does not support the architecture 'gpt2'"
+    assert refused == {"FusedDecoder": why, "FusedScorer": why}
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen3"])
+def test_in_half_precision_rounding_is_not_taken_for_a_mistake(
+    architecture: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tiny_model(architecture).bfloat16()
+    assert choose_backends(model).names == {"decode": "FusedDecoder", "train": "FusedScorer"}
+    monkeypatch.setattr(
+        "hacrl.agents.backends.fused_network.rotate", lambda queries_keys, rotary: queries_keys
+    )
+    assert "FusedScorer" in choose_backends(model).refused
+
+
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
         ({"hidden_act": "gelu"}, "activation 'gelu'"),
-        ({"layer_types": ["full_attention", "sliding_attention"]}, "sliding"),
+        ({"layer_types": ["full_attention", "linear_attention"]}, "layers of type linear_attention"),
         (
             {"rope_parameters": {"rope_theta": 1e4, "rope_type": "dynamic", "factor": 2.0}},
             "rope type 'dynamic'",
