@@ -35,7 +35,15 @@ def agent(architecture: str, engine: VllmSettings | None = None, lora: LoraSetti
     """Named ada; the same weights with every engine."""
     optimiser = OptimiserSettings(learning_rate=1e-2, kl=0.0)
     model = network(architecture)
-    return Policy("ada", model, tiny_tokenizer(), optimiser=optimiser, lora=lora, engine=engine, max_rows=64)
+    return Policy(
+        "ada",
+        model,
+        tiny_tokenizer(),
+        optimiser=optimiser,
+        lora=lora,
+        engine=engine,
+        sampling=SamplingSettings(max_rows=64),
+    )
 
 
 def largest_difference(rollouts: Sequence[Rollout]) -> float:

@@ -11,6 +11,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from hacrl.agents.rendering import Rendering
+from hacrl.recipe.settings import PromptSettings
 from hacrl.types import Trajectory
 from helpers_models import TOKENIZERS
 
@@ -118,7 +119,8 @@ def tokenizer(name: str) -> PreTrainedTokenizerFast:
 @cache
 def rendering(name: str) -> Rendering:
     """Made once in a process: a real vocabulary takes seconds."""
-    return Rendering(tokenizer(name), template_variables=FIXED_DATE)
+    chosen = tokenizer(name)
+    return Rendering(chosen, PromptSettings(template_variables=FIXED_DATE if chosen.chat_template else {}))
 
 
 def trajectory(source: str = "a", prompt_id: str = "p0", sample: int = 0, **changes: Any) -> Trajectory:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 
 class FakeLLM:
@@ -31,6 +31,7 @@ class FakeLLM:
         self.model_config = SimpleNamespace(max_model_len=config.max_position_embeddings)
         core = SimpleNamespace(shutdown=lambda: self.calls.append("shutdown"))
         self.llm_engine = SimpleNamespace(engine_core=core)
+        self.tokenizer = None if settings["skip_tokenizer_init"] else AutoTokenizer.from_pretrained(folder)
         self.made.append(self)
 
     def _load_weights(self, weights: Iterable[tuple[str, Tensor]]) -> None:
@@ -60,12 +61,18 @@ class FakeLLM:
     def _respond(self, prompt: list[int], how: SimpleNamespace) -> SimpleNamespace:
         ids: list[int] = []
         logprobs = []
-        while len(ids) < how.max_tokens and not (ids and ids[-1] in how.stop_token_ids):
+        found = None
+        while len(ids) < how.max_tokens and not (found or (ids and ids[-1] in how.stop_token_ids)):
             with torch.inference_mode():
                 logps = self.model(torch.tensor([prompt + ids])).logits[0, -1].log_softmax(-1)
             ids.append(int(logps.argmax()))
             logprobs.append({ids[-1]: SimpleNamespace(logprob=float(logps.max()) + self.noise)})
-        return SimpleNamespace(token_ids=ids, logprobs=logprobs)
+            found = next((stop for stop in how.stop if stop in self._text(ids)), None)
+        return SimpleNamespace(token_ids=ids, logprobs=logprobs, stop_reason=found)
+
+    def _text(self, ids: list[int]) -> str:
+        assert self.tokenizer is not None, "stop strings need a tokenizer"
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True))
 
 
 def install(monkeypatch: pytest.MonkeyPatch, **behaviour: Any) -> type[FakeLLM]:

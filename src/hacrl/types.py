@@ -10,7 +10,8 @@ Message = Mapping[str, str]
 """One chat message: `role` and `content`, as in TRL's conversational format."""
 
 FinishReason = Literal["stop", "length"]
-"""`stop`: the response ends with the source's EOS token. `length`: it was cut at the token limit."""
+"""`stop`: the response ends with the source's EOS token or a stop string. `length`: it was cut at the token
+limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,19 @@ class Rollout:
     prompt_id: str
     sample: int
     text: str
-    """The response decoded without special tokens."""
+    """The response decoded without special tokens, up to the stop string that ended it."""
     token_ids: tuple[int, ...]
-    """All sampled tokens; the last one is an EOS exactly when `finish_reason` is "stop"."""
+    """All sampled tokens. If `finish_reason` is "stop", the last one is an EOS or completes `stop`."""
     token_logps: tuple[float, ...]
     """Log-probability of each sampled token under the sampling policy at temperature 1."""
     finish_reason: FinishReason
     engine: EngineCheck | None = None
     """None: the trained model itself drew it."""
+    stop: str | None = None
+    """The stop string that ended it; None: it ended with an EOS or was cut."""
+    ending: str = ""
+    """What the tokens write after `text`: the stop string (unless the text includes it) and what the last
+    token wrote beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +88,10 @@ class Trajectory:
     token_ids: tuple[int, ...]
     """The source's own tokens: only the source itself trains on these; peers re-encode `text`."""
     token_logps: tuple[float, ...]
+    stop: str | None = None
+    """As in `Rollout`."""
+    ending: str = ""
+    """As in `Rollout`."""
 
     @property
     def id(self) -> str:
@@ -90,9 +100,17 @@ class Trajectory:
 
     @property
     def exchanged_logps(self) -> tuple[float, ...]:
-        """The log-probs peers compare with: without a trailing EOS, unless the response is only that."""
-        ends_with_eos = self.finish_reason == "stop" and len(self.token_logps) > 1
+        """The log-probs peers compare with: without a trailing EOS, unless the response is only that.
+
+        A stop string is text like any other: peers can write it in their own tokens.
+        """
+        ends_with_eos = self.finish_reason == "stop" and self.stop is None and len(self.token_logps) > 1
         return self.token_logps[:-1] if ends_with_eos else self.token_logps
+
+    @property
+    def written(self) -> str:
+        """The text of all tokens: what the exchanged log-probs are those of."""
+        return self.text + self.ending
 
     @property
     def logp_sum(self) -> float:

@@ -111,7 +111,9 @@ def test_smollm2_gives_the_same_greedy_responses() -> None:
     ]
     sampling = SamplingSettings(max_new_tokens=32).as_greedy()
     engine = VllmSettings(cache_gigabytes=0.5)
-    found = Policy.load("smol", SMOLLM2, engine=engine, max_rows=8).sample(prompts, 1, sampling, seed=0)
+    found = Policy.load("smol", SMOLLM2, engine=engine, sampling=sampling).sample(
+        prompts, 1, sampling, seed=0
+    )
     wanted = Policy.load("smol", SMOLLM2).sample(prompts, 1, sampling, seed=0)
     assert [r.text for r in found] == [r.text for r in wanted]
     assert [r.token_ids for r in found] == [r.token_ids for r in wanted]

@@ -50,7 +50,8 @@ class Blueprint:
             lora=self.agent.lora,
             critic=self.critic,
             engine=self.agent.engine,
-            max_rows=self.sampling.max_rows,
+            sampling=self.sampling,
+            prompting=self.agent,
             seed=self.seed,
             ranks=ranks,
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from hacrl.agents.ranks import Ranks, whole_state
 from hacrl.agents.reference import FrozenCopy, ReferenceLogps, without_adapters
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job, Stream, draw
+from hacrl.agents.stopping import split_ending
 from hacrl.agents.updater import Updater, UpdateReport, micro_batches
 from hacrl.algorithm.batch import Objective
 from hacrl.algorithm.critic import CriticParams
@@ -31,6 +32,7 @@ from hacrl.huggingface import no_progress_bar
 from hacrl.recipe.settings import (
     LoraSettings,
     OptimiserSettings,
+    PromptSettings,
     SamplingSettings,
     UpdatesSettings,
     VllmSettings,
@@ -59,8 +61,8 @@ class Policy:
         lora: LoraSettings | None = None,
         critic: CriticParams | None = None,
         engine: VllmSettings | None = None,
-        max_rows: int | None = None,
-        template_variables: Mapping[str, object] | None = None,
+        sampling: SamplingSettings | None = None,
+        prompting: PromptSettings | None = None,
         seed: int = 0,
         ranks: Ranks | None = None,
     ) -> None:
@@ -69,8 +71,9 @@ class Policy:
         Without `optimiser` the agent samples and scores but cannot be trained: it has neither moments nor a
         copy of its initial weights. A learning rate that decays needs `total_updates`, those of the
         whole run. `seed` initialises the LoRA adapters. With `critic` a second model judges its
-        responses (`judge`), which PPO needs. With `engine` vLLM draws its responses, at most `max_rows` at a
-        time, otherwise the built-in sampler. `template_variables` go to the chat template (see `Rendering`).
+        responses (`judge`), which PPO needs. With `engine` vLLM draws its responses and is started
+        for these `sampling` settings, otherwise the built-in sampler. `prompting` says how its prompts are
+        written (see `Rendering`).
         With `ranks` this is one of several processes that hold the agent together: all have to make the same
         calls.
         """
@@ -82,7 +85,7 @@ class Policy:
         adapted = hasattr(self._whole, "disable_adapter")
         self._model: PreTrainedModel = self._whole.get_base_model() if adapted else self._whole
         self._model.eval()
-        self.encoder = _make_encoder(name, self._model, tokenizer, template_variables)
+        self.encoder = _make_encoder(name, self._model, tokenizer, prompting)
         self._ranks = ranks or Ranks()
         # The critic and the reference copy the model, so they are made before it is sharded.
         self._critic = self._make_critic(critic, optimiser, total_updates)
@@ -93,7 +96,7 @@ class Policy:
         self._updater = self._make_updater(optimiser, total_updates)
         self._engine: VllmEngine | None = None
         if engine is not None:
-            self._engine = VllmEngine(name, self._model, engine, max_rows or SamplingSettings().max_rows)
+            self._engine = VllmEngine(name, self._model, tokenizer, engine, sampling or SamplingSettings())
 
     @classmethod
     def load(
@@ -109,8 +112,8 @@ class Policy:
         lora: LoraSettings | None = None,
         critic: CriticParams | None = None,
         engine: VllmSettings | None = None,
-        max_rows: int | None = None,
-        template_variables: Mapping[str, object] | None = None,
+        sampling: SamplingSettings | None = None,
+        prompting: PromptSettings | None = None,
         seed: int = 0,
         ranks: Ranks | None = None,
     ) -> Policy:
@@ -128,8 +131,8 @@ class Policy:
             lora=lora,
             critic=critic,
             engine=engine,
-            max_rows=max_rows,
-            template_variables=template_variables,
+            sampling=sampling,
+            prompting=prompting,
             seed=seed,
             ranks=ranks,
         )
@@ -146,8 +149,8 @@ class Policy:
 
         Each response has its own random stream, a function of seed, agent, prompt and sample: neither the
         batch it is decoded in nor the order of calls changes it, up to rounding. The log-probs are those of
-        the policy at temperature 1 without top-p, which is what training compares with. Of several ranks each
-        draws its share.
+        the policy at temperature 1 over all tokens, which is what training compares with. Of several ranks
+        each draws its share.
         """
         prompts = self._ranks.share(prompts)
         encoded = [self.encoder.encode_prompt(prompt) for prompt in prompts]
@@ -158,17 +161,24 @@ class Policy:
         with self._ranks.gathered(self._model):
             drawn = self._draw(jobs, sampling)
         return [
-            Rollout(
-                prompt_id=prompts[row // samples].id,
-                sample=row % samples,
-                text=self.encoder.decode_response(response.token_ids),
-                token_ids=response.token_ids,
-                token_logps=response.token_logps,
-                finish_reason="stop" if response.stopped else "length",
-                engine=response.engine,
-            )
+            self._rollout(prompts[row // samples].id, row % samples, response, sampling)
             for row, response in enumerate(drawn)
         ]
+
+    def _rollout(self, prompt_id: str, sample: int, drawn: Drawn, sampling: SamplingSettings) -> Rollout:
+        written = self.encoder.decode_response(drawn.token_ids)
+        text, ending = split_ending(written, drawn.stop, sampling.include_stop)
+        return Rollout(
+            prompt_id=prompt_id,
+            sample=sample,
+            text=text,
+            token_ids=drawn.token_ids,
+            token_logps=drawn.token_logps,
+            finish_reason="stop" if drawn.stopped else "length",
+            engine=drawn.engine,
+            stop=drawn.stop,
+            ending=ending,
+        )
 
     def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
         """Log-prob of every response token of (prompt ids, response ids) pairs; of several ranks, a share."""
@@ -304,6 +314,7 @@ class Policy:
                     sampling,
                     self.encoder.eos_ids,
                     self._model.device,
+                    self.encoder.decode_response,
                 )
                 drawn.update(zip(batch, responses, strict=True))
         return [drawn[row] for row in range(len(jobs))]
@@ -311,7 +322,7 @@ class Policy:
     def _draw_with_vllm(self, engine: VllmEngine, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
         """Let vLLM decode with the current weights, and check its log-probs against the model's."""
         engine.hold(merged_weights(self._model))
-        drawn = engine.draw(jobs, sampling, self.encoder.eos_ids)
+        drawn = engine.draw(jobs, sampling, self.encoder)
         rows = [(job.prompt, response.token_ids) for job, response in zip(jobs, drawn, strict=True)]
         return checked(drawn, self._score(rows), engine.settings)
 
@@ -392,7 +403,7 @@ def _make_encoder(
     agent: str,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    template_variables: Mapping[str, object] | None,
+    prompting: PromptSettings | None,
 ) -> Rendering:
     """The agent's encoder, after a check that model and tokenizer belong together."""
     loading.check_vocabulary(model, tokenizer, agent)
@@ -402,4 +413,4 @@ def _make_encoder(
             f"agent {agent!r} has no EOS token, so no response could ever end: "
             "set eos_token in the tokenizer or eos_token_id in generation_config.json"
         )
-    return Rendering(tokenizer, eos_ids=eos_ids, template_variables=template_variables, agent=agent)
+    return Rendering(tokenizer, prompting, eos_ids=eos_ids, agent=agent)

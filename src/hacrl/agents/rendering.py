@@ -23,6 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from hacrl.agents import chat_template
+from hacrl.recipe.settings import PLACEHOLDER, PromptSettings
 from hacrl.types import Message, Prompt
 
 if TYPE_CHECKING:
@@ -39,22 +40,22 @@ class Rendering:
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerFast,
+        prompting: PromptSettings | None = None,
         *,
         eos_ids: Sequence[int] | None = None,
-        template_variables: Mapping[str, object] | None = None,
         agent: str = "",
     ) -> None:
         """`eos_ids`: every token that ends a response, if the model knows more than the tokenizer's own EOS.
 
-        `template_variables` are passed to the chat template: `{"enable_thinking": False}` for Qwen3,
-        `{"date_string": "26 Jul 2024"}` for Llama-3.2, whose prompts would otherwise change from day to day.
-        `agent` is named in messages.
+        `prompting.template_variables` are passed to the chat template: `{"enable_thinking": False}` for
+        Qwen3, `{"date_string": "26 Jul 2024"}` for Llama-3.2, whose prompts would otherwise change from day
+        to day. `agent` is named in messages.
         """
+        self._prompting = _checked_prompting(tokenizer, prompting or PromptSettings())
         self.eos_ids = _checked_eos(tokenizer, eos_ids)
         own_eos = tokenizer.eos_token_id
         self.eos_id: int = own_eos if own_eos in self.eos_ids else self.eos_ids[0]
         self._tokenizer = tokenizer
-        self._template_variables = dict(template_variables or {})
         self._agent = agent
         self._bos_id: int | None = tokenizer.bos_token_id
         self._adds_bos = self._bos_id is not None and tokenizer.encode("a")[:1] == [self._bos_id]
@@ -64,13 +65,7 @@ class Rendering:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Rebuilt, not copied: a copied tokenizer would read special tokens' names in texts as tokens."""
-        make = partial(
-            Rendering,
-            self._tokenizer,
-            eos_ids=self.eos_ids,
-            template_variables=self._template_variables,
-            agent=self._agent,
-        )
+        make = partial(Rendering, self._tokenizer, self._prompting, eos_ids=self.eos_ids, agent=self._agent)
         return make, ()
 
     @property
@@ -83,7 +78,7 @@ class Rendering:
         if self.has_chat_template:
             ids = self._encode_chat(prompt)
         elif isinstance(prompt.text, str):
-            ids = self._encode_plain(prompt.text, prompt)
+            ids = self._encode_plain(self._around(prompt.text), prompt)
         else:
             raise ValueError(
                 f"prompt {prompt.id!r} is a list of chat messages, but the tokenizer "
@@ -106,9 +101,7 @@ class Rendering:
         return [i for i in token_ids if i not in self._special_ids]
 
     def _encode_chat(self, prompt: Prompt) -> list[int]:
-        text = prompt.text
-        messages = ({"role": "user", "content": text},) if isinstance(text, str) else text
-        hidden, look_alikes = self._hide_look_alikes(messages, prompt)
+        hidden, look_alikes = self._hide_look_alikes(self._messages(prompt), prompt)
         rendered = self._apply_template(hidden, prompt)
         if not look_alikes:
             ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False)
@@ -121,6 +114,29 @@ class Rendering:
             elif piece:
                 ids += self._encode_plain(_restore(piece, look_alikes), prompt)
         return ids
+
+    def _messages(self, prompt: Prompt) -> list[Message]:
+        """The prompt as chat messages, with the agent's prompt template and system prompt."""
+        text = prompt.text
+        user: Message = {"role": "user", "content": str(text)}
+        messages = [user] if isinstance(text, str) else list(text)
+        if self._prompting.prompt_template is not None:
+            users = [place for place, message in enumerate(messages) if message["role"] == "user"]
+            if not users:
+                raise ValueError(
+                    f"prompt {prompt.id!r} has no user message, which prompt_template goes around"
+                )
+            last = messages[users[-1]]
+            messages[users[-1]] = {**last, "content": self._around(last["content"])}
+        if self._prompting.system_prompt is not None:
+            others = messages[1:] if messages and messages[0]["role"] == "system" else messages
+            messages = [{"role": "system", "content": self._prompting.system_prompt}, *others]
+        return messages
+
+    def _around(self, text: str) -> str:
+        """The text in the agent's prompt template."""
+        template = self._prompting.prompt_template
+        return text if template is None else template.replace(PLACEHOLDER, text)
 
     def _hide_look_alikes(
         self, messages: Iterable[Message], prompt: Prompt
@@ -149,7 +165,7 @@ class Rendering:
     def _apply_template(self, messages: list[dict[str, str]], prompt: Prompt) -> str:
         try:
             template = self._tokenizer.get_chat_template()
-            variables = {**self._tokenizer.special_tokens_map, **self._template_variables}
+            variables = {**self._tokenizer.special_tokens_map, **self._prompting.template_variables}
             return chat_template.render(template, messages, variables)
         except ValueError as error:
             owner = f"agent {self._agent!r}" if self._agent else repr(self._tokenizer.name_or_path)
@@ -175,6 +191,18 @@ class Rendering:
             return tuple(ids)
         start = next((n for n, token in enumerate(ids) if token != bos), len(ids))
         return (bos, *ids[start:]) if start or self._adds_bos else tuple(ids)
+
+
+def _checked_prompting(tokenizer: PreTrainedTokenizerFast, prompting: PromptSettings) -> PromptSettings:
+    """The settings, unless they are for a chat template that the tokenizer does not have."""
+    needing = [key for key in ("system_prompt", "template_variables") if getattr(prompting, key)]
+    if needing and tokenizer.chat_template is None:
+        name = tokenizer.name_or_path or type(tokenizer).__name__
+        raise ValueError(
+            f"{needing[0]} is for a chat template, but the tokenizer {name!r} has none: use prompt_template, "
+            "which works for every model"
+        )
+    return prompting
 
 
 def _checked_eos(tokenizer: PreTrainedTokenizerFast, eos_ids: Sequence[int] | None) -> tuple[int, ...]:

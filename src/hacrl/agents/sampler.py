@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from hacrl.agents.backends.interfaces import Decoder, Tokens
+from hacrl.agents.stopping import Decode, StopWatch
 from hacrl.recipe.settings import SamplingSettings
 from hacrl.types import EngineCheck
 
@@ -53,11 +54,14 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """One drawn response; `stopped` when its last token is an EOS."""
+    """One drawn response."""
 
     token_ids: Tokens
     token_logps: tuple[float, ...]
     stopped: bool
+    """Whether it ended by itself: its last token is an EOS or completes a stop string."""
+    stop: str | None = None
+    """The stop string."""
     engine: EngineCheck | None = None
     """None: the model itself drew it."""
 
@@ -68,14 +72,19 @@ def draw(
     sampling: SamplingSettings,
     eos_ids: Sequence[int],
     device: torch.device,
+    decode: Decode,
 ) -> list[Drawn]:
-    """Decode all jobs side by side; jobs with the same prompt share its computation."""
+    """Decode all jobs side by side; jobs with the same prompt share its computation.
+
+    `decode` turns tokens into text, which is only needed to find stop strings.
+    """
     prompts = list(dict.fromkeys(job.prompt for job in jobs))
     index = {prompt: number for number, prompt in enumerate(prompts)}
     prompt_of_row = torch.tensor([index[job.prompt] for job in jobs], device=device)
     limits = torch.tensor([job.max_new_tokens for job in jobs], device=device)
     eos = torch.tensor(eos_ids, device=device)
     draws = _Uniforms([job.stream for job in jobs], device)
+    watch = StopWatch(sampling.stop, decode, len(jobs)) if sampling.stop else None
 
     logits, session = decoder.start(prompts, prompt_of_row)
     rows = torch.arange(len(jobs), device=device)
@@ -84,7 +93,10 @@ def draw(
     for step in range(int(limits.max())):
         tokens, logps = pick(logits, draws.at(step, rows), sampling)
         steps.append((rows, finished, tokens, logps))
-        finished = finished | torch.isin(tokens, eos) | (limits <= step + 1)
+        ended = torch.isin(tokens, eos) | (limits <= step + 1)
+        if watch is not None:
+            ended = ended | watch.observe(rows, tokens, finished)
+        finished = finished | ended
         unfinished = len(rows) - int(finished.sum())
         if unfinished == 0:
             break
@@ -93,11 +105,11 @@ def draw(
             session.keep(kept)
             rows, finished, tokens, limits = rows[kept], finished[kept], tokens[kept], limits[kept]
         logits = session.advance(tokens)
-    return _collect(len(jobs), steps, set(eos_ids))
+    return _collect(len(jobs), steps, set(eos_ids), watch.found if watch else {})
 
 
 def pick(logits: Tensor, uniforms: Tensor, sampling: SamplingSettings) -> tuple[Tensor, Tensor]:
-    """One token per row of logits [rows, vocabulary], and its log-prob at temperature 1 without top-p.
+    """One token per row of logits [rows, vocabulary], and its log-prob at temperature 1 over all tokens.
 
     Inverse-CDF sampling: the first token whose cumulative probability exceeds the row's uniform number.
     """
@@ -106,13 +118,30 @@ def pick(logits: Tensor, uniforms: Tensor, sampling: SamplingSettings) -> tuple[
         tokens = logps.argmax(-1)
     else:
         shape = logps if sampling.temperature == 1 else (logps / sampling.temperature).log_softmax(-1)
-        probabilities = shape.exp()
-        if sampling.top_p < 1:
-            probabilities = nucleus(probabilities, sampling.top_p)
+        probabilities = restricted(shape.exp(), sampling)
         cumulative = probabilities.cumsum(-1)
         thresholds = uniforms[:, None] * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, thresholds, right=True).squeeze(1)
     return tokens, logps.gather(1, tokens[:, None]).squeeze(1)
+
+
+def restricted(probabilities: Tensor, sampling: SamplingSettings) -> Tensor:
+    """Zero what min-p, top-k and top-p leave out, in this order, as in vLLM; the sum may be below 1."""
+    if sampling.min_p > 0:
+        probabilities = probabilities * (probabilities >= sampling.min_p * probabilities.amax(-1, True))
+    if sampling.top_k is not None and sampling.top_k < probabilities.shape[-1]:
+        probabilities = likeliest(probabilities, sampling.top_k)
+    if sampling.top_p < 1:
+        if sampling.min_p > 0 or sampling.top_k is not None:  # top-p is a share of what is left
+            probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+        probabilities = nucleus(probabilities, sampling.top_p)
+    return probabilities
+
+
+def likeliest(probabilities: Tensor, top_k: int) -> Tensor:
+    """Zero all but the `top_k` likeliest tokens."""
+    values, tokens = probabilities.topk(top_k, dim=-1)
+    return torch.zeros_like(probabilities).scatter(-1, tokens, values)
 
 
 def nucleus(probabilities: Tensor, top_p: float) -> Tensor:
@@ -140,7 +169,10 @@ class _Uniforms:
 
 
 def _collect(
-    count: int, steps: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]], eos_ids: set[int]
+    count: int,
+    steps: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]],
+    eos_ids: set[int],
+    stops: Mapping[int, str],
 ) -> list[Drawn]:
     token_ids: list[list[int]] = [[] for _ in range(count)]
     token_logps: list[list[float]] = [[] for _ in range(count)]
@@ -150,6 +182,6 @@ def _collect(
                 token_ids[row].append(token)
                 token_logps[row].append(logp)
     return [
-        Drawn(tuple(ids), tuple(logps), ids[-1] in eos_ids)
-        for ids, logps in zip(token_ids, token_logps, strict=True)
+        Drawn(tuple(ids), tuple(logps), row in stops or ids[-1] in eos_ids, stops.get(row))
+        for row, (ids, logps) in enumerate(zip(token_ids, token_logps, strict=True))
     ]

@@ -21,17 +21,24 @@ def recipe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
     """One line for every key that must not change between `resolved()` recipes of one run, but does.
 
     Agents are matched by name: their order means nothing. `steps` may change while the schedule is constant.
-    A key that is not there is null: older versions did not know all keys.
+    A key that is not there is off (null, false, 0, empty): older versions did not know all keys.
     """
     before, after = dict(_flat(old)), dict(_flat(new))
     may_extend = {flat.get("optimiser.schedule") for flat in (before, after)} == {"constant"}
     return [
         f"{key}: {_shown(before, key)} before, {_shown(after, key)} now"
         for key in {**before, **after}
-        if before.get(key) != after.get(key)
-        and not MAY_CHANGE.match(key)
-        and not (key == "steps" and may_extend)
+        if not _same(before, after, key) and not MAY_CHANGE.match(key) and not (key == "steps" and may_extend)
     ]
+
+
+def _same(before: Mapping[str, object], after: Mapping[str, object], key: str) -> bool:
+    if key in before and key in after:
+        return before[key] == after[key]
+    known, other = (before, after) if key in before else (after, before)
+    section = key.rpartition(".")[0]
+    same_section = any(there.rpartition(".")[0] == section for there in other)
+    return known[key] is None or (same_section and not known[key])
 
 
 def _shown(flat: Mapping[str, object], key: str) -> str:

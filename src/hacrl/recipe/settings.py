@@ -131,7 +131,27 @@ def _not_renamed(model: str) -> str:
 EngineChoice = Annotated[VllmSettings | None, BeforeValidator(_engine)]
 
 
-class AgentSettings(Settings):
+PLACEHOLDER = "{prompt}"
+
+
+def _has_placeholder(template: str) -> str:
+    if template.count(PLACEHOLDER) != 1:
+        raise ValueError(f"expected {PLACEHOLDER} exactly once, where the prompt goes")
+    return template
+
+
+class PromptSettings(Settings):
+    """How an agent's prompts are written."""
+
+    prompt_template: Annotated[Text, AfterValidator(_has_placeholder)] | None = None
+    """Text around the prompt, such as examples, with `{prompt}` once; in a chat, of the last user message."""
+    system_prompt: Text | None = None
+    """System message of this agent's chat template, in place of the prompt's own; null: the prompt's own."""
+    template_variables: dict[str, JsonValue] = {}
+    """Variables of the chat template, such as `{enable_thinking: false}` for Qwen3."""
+
+
+class AgentSettings(PromptSettings):
     """One agent."""
 
     name: AgentName
@@ -179,6 +199,14 @@ class SamplingSettings(Settings):
     """1 samples from the policy itself."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Nucleus sampling; 1 turns it off."""
+    top_k: Count | None = None
+    """Only the k likeliest tokens are drawn; null: all."""
+    min_p: Below1 = 0.0
+    """Only tokens at least this share as likely as the likeliest one are drawn; 0 turns it off."""
+    stop: Annotated[tuple[Text, ...], Field(strict=False), AfterValidator(all_different)] = ()
+    """Strings that end a response, besides the model's EOS; the response is complete, not cut off."""
+    include_stop: bool = False
+    """Whether the text that is verified and shared includes the stop string."""
     max_rows: Count = 512
     """Responses decoded in parallel, at most: bounds the key-value cache, changes nothing else."""
 
@@ -188,7 +216,7 @@ class SamplingSettings(Settings):
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the likeliest token is always taken; `top_p` has no effect then."""
+        """Whether the likeliest token is always taken; `top_p`, `top_k` and `min_p` have no effect then."""
         return self.temperature == 0
 
 

@@ -12,7 +12,10 @@ from hacrl.runs.directory import RunDirectory
 from hacrl.runs.files import expect, is_integer, is_number, make_directory, parse_jsonl, write_atomic
 from hacrl.types import FinishReason, Trajectory
 
-_KEYS = tuple(field.name for field in dataclasses.fields(Trajectory))
+_FIELDS = dataclasses.fields(Trajectory)
+_KEYS = tuple(field.name for field in _FIELDS)
+_REQUIRED = {field.name for field in _FIELDS if field.default is dataclasses.MISSING}
+"""Older runs do not have the others."""
 
 
 def to_json(trajectory: Trajectory) -> str:
@@ -44,14 +47,16 @@ def read_step(path: Path) -> Iterator[Trajectory]:
 def _parse(row: object) -> Trajectory:
     if not isinstance(row, Mapping):
         raise ValueError(f"expected a JSON object, got {type(row).__name__}")
-    if row.keys() != set(_KEYS):
-        missing, unknown = sorted(set(_KEYS) - row.keys()), sorted(row.keys() - set(_KEYS))
+    missing, unknown = sorted(_REQUIRED - row.keys()), sorted(row.keys() - set(_KEYS))
+    if missing or unknown:
         raise ValueError(f"missing keys {missing}, unknown keys {unknown}")
     for key in ("prompt_id", "source", "fingerprint", "text"):
         expect(row, key, isinstance(row[key], str), "a string")
     for key in ("step", "sample"):
         expect(row, key, is_integer(row[key]), "a whole number")
     expect(row, "reward", row["reward"] is None or is_number(row["reward"]), "a number or null")
+    expect(row, "stop", isinstance(row.get("stop", ""), str | None), "a string or null")
+    expect(row, "ending", isinstance(row.get("ending", ""), str), "a string")
     expect(row, "finish_reason", row["finish_reason"] in get_args(FinishReason), '"stop" or "length"')
     ids, logps = row["token_ids"], row["token_logps"]
     expect(row, "token_ids", isinstance(ids, list) and all(map(is_integer, ids)), "a list of whole numbers")

@@ -7,7 +7,7 @@ from hacrl.sharing.batches import (
     UpdateGroup,
     build_batches,
 )
-from hacrl.sharing.reencode import Learner, LeftOut, Reencoder
+from hacrl.sharing.reencode import Learner, LeftOut, Reencoder, own_ending
 from hacrl.sharing.table import Reverify, RewardTable, arrange, collect, receive
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "arrange",
     "build_batches",
     "collect",
+    "own_ending",
     "read_step",
     "receive",
     "write_step",

@@ -42,7 +42,7 @@ class LossTerm:
     """The agent whose policy before the step the ratio is taken to; None: the one that drew the response.
     It reads the learner's tokens, so that it is the learner itself or has the same tokenizer."""
     complete: bool = False
-    """Peers' responses end with the learner's EOS: needed for imitation; ratios are taken without it."""
+    """Peers' responses end as the learner's own do: needed for imitation; ratios are taken without it."""
 
 
 @dataclass(frozen=True)

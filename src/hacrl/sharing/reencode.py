@@ -5,7 +5,8 @@ Nothing is cut: what does not fit is left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -39,28 +40,26 @@ class Learner:
 class Reencoder:
     """Writes one step's trajectories in a learner's tokens, each prompt and each distinct text once."""
 
-    def __init__(self, learner: Learner, prompts: Mapping[str, Prompt]) -> None:
+    def __init__(self, learner: Learner, prompts: Mapping[str, Prompt], ending: str = "") -> None:
+        """`ending`: the text that ends the learner's own responses (`own_ending`); empty: its EOS."""
         self.learner = learner
         self.prompts = prompts
+        self._ending = ending
         self._prompt_tokens: dict[str, Tokens] = {}
         self._text_tokens: dict[str, Tokens | LeftOut] = {}
 
     def encode(self, trajectory: Trajectory, *, complete: bool = False) -> Encoded | LeftOut:
         """Prompt and response as the learner trains on them, or why it cannot.
 
-        `complete`: a peer's response that ended by itself ends with the learner's EOS.
+        `complete`: a peer's response that ended by itself ends the way the learner's own ones do.
         """
         room = self.learner.context_length
         prompt = self._prompt(trajectory.prompt_id)
         if room is not None and len(prompt) >= room:
             return "prompt_too_long"
-        response = self._response(trajectory)
+        response = self._response(trajectory, complete)
         if isinstance(response, str):
             return response
-        own = trajectory.source == self.learner.name
-        if complete and not own and trajectory.finish_reason == "stop":
-            end = self.learner.encoder.eos_id
-            response = response if response[-1] == end else (*response, end)
         if room is not None and len(prompt) + len(response) > room:
             return "response_too_long"
         return Encoded(prompt, response)
@@ -70,16 +69,32 @@ class Reencoder:
             self._prompt_tokens[prompt_id] = self.learner.encoder.encode_prompt(self.prompts[prompt_id])
         return self._prompt_tokens[prompt_id]
 
-    def _response(self, trajectory: Trajectory) -> Tokens | LeftOut:
-        """Own tokens as they were drawn; a peer's text re-encoded, without EOS.
+    def _response(self, trajectory: Trajectory, complete: bool) -> Tokens | LeftOut:
+        """Own tokens as they were drawn; of a peer's response all that it wrote, without EOS.
 
         A peer's response that is only EOS becomes the learner's own EOS.
         """
         if trajectory.source == self.learner.name:
             return trajectory.token_ids
-        text = trajectory.text
-        if not text and trajectory.finish_reason == "stop" and len(trajectory.token_ids) == 1:
+        if complete and trajectory.finish_reason == "stop":
+            return self._completed(trajectory)
+        if not trajectory.written and trajectory.finish_reason == "stop" and len(trajectory.token_ids) == 1:
             return (self.learner.encoder.eos_id,)
+        return self._tokens(trajectory.written)
+
+    def _completed(self, trajectory: Trajectory) -> Tokens | LeftOut:
+        """The text with the learner's ending, unless the text includes the stop string that ended it."""
+        if trajectory.stop is not None and trajectory.text.endswith(trajectory.stop):
+            return self._tokens(trajectory.text)
+        if self._ending:
+            return self._tokens(trajectory.text + self._ending)
+        eos = self.learner.encoder.eos_id
+        tokens = self._tokens(trajectory.text)
+        if tokens == "empty":
+            return (eos,)
+        return tokens if isinstance(tokens, str) else (*tokens, eos)
+
+    def _tokens(self, text: str) -> Tokens | LeftOut:
         if text not in self._text_tokens:
             self._text_tokens[text] = self._reencoded(text)
         return self._text_tokens[text]
@@ -90,6 +105,16 @@ class Reencoder:
         if encoder.decode_response(tokens) != text:
             return "drift"
         return tokens or "empty"
+
+
+def own_ending(trajectories: Iterable[Trajectory], learner: str) -> str:
+    """What most of the learner's complete responses ended with: a stop string, or its EOS (empty).
+
+    Also empty when none was complete, or as many ended with EOS. Of equally frequent ones the first by name.
+    """
+    complete = [t for t in trajectories if t.source == learner and t.finish_reason == "stop"]
+    endings = Counter(t.ending if t.stop and t.ending.startswith(t.stop) else "" for t in complete)
+    return min(endings, key=lambda ending: (-endings[ending], ending), default="")
 
 
 class SourceUnit(NamedTuple):
@@ -112,4 +137,4 @@ def source_unit(trajectory: Trajectory, learner_tokens: int, norm: LengthNorm) -
     if norm == "learner":
         return SourceUnit(mean_logp, 1.0)
     # A response that is only EOS has no text: its one token counts as one byte.
-    return SourceUnit(mean_logp, learner_tokens / max(1, len(trajectory.text.encode())))
+    return SourceUnit(mean_logp, learner_tokens / max(1, len(trajectory.written.encode())))

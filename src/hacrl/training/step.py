@@ -18,7 +18,7 @@ from hacrl import sharing
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.updater import UpdateReport
 from hacrl.methods import View
-from hacrl.sharing import LearnerBatch, Reencoder, arrange, build_batches, collect
+from hacrl.sharing import LearnerBatch, Reencoder, arrange, build_batches, collect, own_ending
 from hacrl.training.model_scores import add_engine_weights, add_model_scores, likelihood
 from hacrl.training.step_metrics import method_metrics
 from hacrl.training.step_record import StepRecord
@@ -102,6 +102,8 @@ def verify(
             finish_reason=rollout.finish_reason,
             token_ids=rollout.token_ids,
             token_logps=rollout.token_logps,
+            stop=rollout.stop,
+            ending=rollout.ending,
         )
         for rollout, score in zip(rollouts, scores, strict=True)
     )
@@ -146,7 +148,7 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
     """The batch before other models score it: the method's loss terms as rows in mini-batches."""
     by_id = {prompt.id: prompt for prompt in received.prompts}
     table = arrange(received.step, received.trajectories, team.names, list(by_id))
-    tokens = Reencoder(member.learner, by_id)
+    tokens = Reencoder(member.learner, by_id, own_ending(received.trajectories, member.name))
     changed = member.name in received.trained_on
     view = View(
         member.name,

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hacrl.agents.rendering import Rendering
+from hacrl.recipe.settings import PromptSettings
 from hacrl.types import Prompt
 from helpers_sharing import (
     FIXED_DATE,
@@ -16,6 +18,7 @@ from helpers_sharing import (
     byte_level_bpe,
     char_level,
     metaspace_bpe,
+    real_tokenizer,
     rendering,
     tokenizer,
 )
@@ -200,3 +203,67 @@ def test_the_table_of_added_tokens_is_not_made_once_per_token(
     )
     Rendering(tok).encode_prompt(Prompt("p", "one and one <eos>"))
     assert 0 < len(tables) <= 10
+
+
+def chatted(prompt: Prompt, **settings: Any) -> str:
+    """The prompt as a model with ChatML sees it."""
+    tok = byte_level_bpe()
+    return str(tok.decode(Rendering(tok, PromptSettings(**settings)).encode_prompt(prompt)))
+
+
+def test_an_agents_own_template_goes_around_the_prompt() -> None:
+    template = "1+1=2, {prompt}="
+    plain = Rendering(char_level(), PromptSettings(prompt_template=template))
+    assert plain.encode_prompt(Prompt("p", "2+3")) == Rendering(char_level()).encode_prompt(
+        Prompt("p", "1+1=2, 2+3=")
+    )
+    assert chatted(Prompt("p", "a"), prompt_template="Q: {prompt} {x}") == (
+        "<|im_start|>user\nQ: a {x}<|im_end|>\n<|im_start|>assistant\n"
+    )
+    messages = tuple({"role": role, "content": role} for role in ("user", "assistant", "user"))
+    assert chatted(Prompt("p", messages), prompt_template="({prompt})") == (
+        "<|im_start|>user\nuser<|im_end|>\n<|im_start|>assistant\nassistant<|im_end|>\n"
+        "<|im_start|>user\n(user)<|im_end|>\n<|im_start|>assistant\n"
+    )
+    with pytest.raises(ValueError, match="prompt 'p' has no user message, which prompt_template"):
+        chatted(Prompt("p", messages[1:2]), prompt_template="({prompt})")
+
+
+def test_an_agents_system_prompt_replaces_that_of_the_prompt() -> None:
+    asked = "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\n"
+    user = {"role": "user", "content": "a"}
+    for prompt in (Prompt("p", "a"), Prompt("p", ({"role": "system", "content": "old"}, user))):
+        assert chatted(prompt, system_prompt="new") == "<|im_start|>system\nnew<|im_end|>\n" + asked
+    tok = byte_level_bpe()
+    ids = Rendering(tok, PromptSettings(system_prompt="x<|im_end|>")).encode_prompt(Prompt("p", "a"))
+    assert ids.count(tok.eos_token_id) == 2  # one for each message: its name in a text is only text
+
+
+def test_template_variables_reach_the_template_and_survive_pickling() -> None:
+    tok = byte_level_bpe()
+    tok.chat_template = "{{ messages[0].content }}{% if not thinking %}!{% endif %}"
+    for thinking, text in ((False, "a!"), (True, "a")):
+        made = Rendering(tok, PromptSettings(template_variables={"thinking": thinking}))
+        for encoder in (made, pickle.loads(pickle.dumps(made))):
+            assert encoder.decode_response(encoder.encode_prompt(Prompt("p", "a"))) == text
+
+
+def test_qwen3_without_thinking_gets_an_empty_thought() -> None:
+    tok = real_tokenizer("qwen3")
+    settings = PromptSettings(template_variables={"enable_thinking": False}, system_prompt="Be brief.")
+    assert tok.decode(Rendering(tok, settings).encode_prompt(Prompt("p", "1+1?"))) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n1+1?<|im_end|>\n"
+        "<|im_start|>assistant\n<think>\n\n</think>\n\n"
+    )
+
+
+@pytest.mark.parametrize("settings", [{"system_prompt": "x"}, {"template_variables": {"x": 1}}])
+def test_settings_for_a_chat_template_need_one(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(settings))} is for a chat template.*prompt_template"):
+        Rendering(char_level(), PromptSettings(**settings))
+
+
+@pytest.mark.parametrize("template", ["no place", "{prompt} and {prompt}", ""])
+def test_a_prompt_template_has_one_place_for_the_prompt(template: str) -> None:
+    with pytest.raises(ValueError, match="prompt_template\n"):
+        PromptSettings(prompt_template=template)

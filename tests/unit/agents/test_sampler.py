@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import GenerationConfig
+from transformers import GenerationConfig, MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.sampler import Stream, nucleus, pick
+from hacrl.agents.sampler import Stream, nucleus, pick, restricted
 from hacrl.recipe.settings import SamplingSettings
 from hacrl.types import Prompt
 from helpers_agents import EOS, PAD, VOCABULARY, text_prompts, tiny_model, tiny_policy, tiny_tokenizer
@@ -164,3 +164,34 @@ def test_a_token_without_probability_is_never_drawn() -> None:
     tokens, logps = pick(logits, uniforms, SamplingSettings(max_new_tokens=1))
     assert tokens.tolist() == [1, 3]
     assert logps.tolist() == pytest.approx([-0.6931472, -0.6931472])
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"top_k": 2}, [0.4, 0.3, 0.0, 0.0]),
+        ({"top_k": 9}, [0.4, 0.3, 0.2, 0.1]),
+        ({"min_p": 0.5}, [0.4, 0.3, 0.2, 0.0]),
+        ({"top_p": 0.5}, [0.4, 0.3, 0.0, 0.0]),
+        ({"top_k": 2, "top_p": 0.5}, [0.4 / 0.7, 0.0, 0.0, 0.0]),  # 0.57 of what top-k leaves
+        ({"min_p": 0.7, "top_k": 3, "top_p": 0.6}, [0.4 / 0.7, 0.3 / 0.7, 0.0, 0.0]),
+    ],
+)
+def test_what_top_k_min_p_and_top_p_leave(settings: dict[str, float], expected: list[float]) -> None:
+    found = restricted(torch.tensor([[0.4, 0.3, 0.2, 0.1]]), SamplingSettings(**settings))
+    assert found[0].tolist() == pytest.approx(expected)
+
+
+def test_restrictions_are_those_of_transformers_in_vllms_order() -> None:
+    logits = torch.randn(64, VOCABULARY, generator=torch.Generator().manual_seed(0)) * 2
+    sampling = SamplingSettings(top_k=12, min_p=0.05, top_p=0.9, temperature=0.7)
+    scores = logits / 0.7
+    for warper in (MinPLogitsWarper(0.05), TopKLogitsWarper(12), TopPLogitsWarper(0.9)):
+        scores = warper(None, scores)
+    probabilities = restricted((logits / 0.7).softmax(-1), sampling)
+    probabilities = probabilities / probabilities.sum(-1, keepdim=True)
+    torch.testing.assert_close(probabilities, scores.softmax(-1))
+    uniforms = torch.rand(64, generator=torch.Generator().manual_seed(1))
+    tokens, logps = pick(logits, uniforms, sampling)
+    assert (probabilities.gather(1, tokens[:, None]) > 0).all()
+    assert torch.equal(logps, logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1))

@@ -348,6 +348,20 @@ def test_a_key_that_an_older_version_did_not_know_is_null():
     assert recipe_differences(then, later) == ["exchange.asynchronous.max_staleness: not set before, 2 now"]
 
 
+def test_a_key_that_an_older_version_did_not_know_is_off():
+    now = parse_recipe(yaml.safe_load(SMALLEST)).resolved()
+    new = ("top_k", "min_p", "stop", "include_stop")
+    then = {**now, "sampling": {key: value for key, value in now["sampling"].items() if key not in new}}
+    assert recipe_differences(then, now) == []
+    changed = {**now, "sampling": {**now["sampling"], "stop": ["."], "min_p": 0.1}}
+    assert recipe_differences(then, changed) == [
+        "sampling.min_p: not set before, 0.1 now",
+        "sampling.stop: not set before, ['.'] now",
+    ]
+    waiting = {**now, "exchange": {**now["exchange"], "asynchronous": {"max_staleness": 0}}}
+    assert recipe_differences(now, waiting) == ["exchange.asynchronous.max_staleness: not set before, 0 now"]
+
+
 def test_what_only_looks_at_a_run_or_bounds_its_memory_may_change():
     assert not differences(
         logging={},

@@ -17,10 +17,18 @@ from helpers_sharing import HARD_TEXTS, trajectory
 def test_trajectories_read_back_identically(tmp_path: Path) -> None:
     written = [trajectory(sample=n, text=text, reward=None) for n, text in enumerate(HARD_TEXTS)]
     written += [trajectory("b", reward=0.1 + 0.2, finish_reason="length", prompt_id="p/\u2028\n\ud800")]
+    written += [trajectory("c", stop="\n", ending="\n\n")]
     path = write_step(tmp_path, 1, written)
     assert path == tmp_path / "trajectories" / "step_000001.jsonl"
     assert list(read_step(path)) == written
     assert not list(path.parent.glob("*.partial"))
+
+
+def test_a_line_of_an_older_run_has_no_stop_string(tmp_path: Path) -> None:
+    path = tmp_path / "step_000001.jsonl"
+    older = {key: value for key, value in asdict(trajectory()).items() if key not in ("stop", "ending")}
+    path.write_text(json.dumps(older) + "\n")
+    assert list(read_step(path)) == [trajectory()]
 
 
 def test_a_run_is_read_in_the_order_of_its_steps(tmp_path: Path) -> None:
@@ -56,6 +64,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, bad: dict[str, Any],
         ({"reward": True}, "reward: expected a number or null, got 'True'"),
         ({"step": 1.5}, "step: expected a whole number, got '1.5'"),
         ({"text": None}, "text: expected a string, got 'None'"),
+        ({"stop": 3}, "stop: expected a string or null, got '3'"),
         ({"finish_reason": "abort"}, 'finish_reason: expected "stop" or "length", got \'abort\''),
         ({"token_ids": [1, "2"]}, "token_ids: expected a list of whole numbers"),
         ({"token_logps": 3}, "token_logps: expected a list of numbers, got '3'"),

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hacrl.recipe.settings import LengthNorm
-from hacrl.sharing.reencode import Encoded, Learner, LeftOut, Reencoder, source_unit
+from hacrl.sharing.reencode import Encoded, Learner, LeftOut, Reencoder, own_ending, source_unit
 from hacrl.types import Prompt, Trajectory
 from helpers_sharing import HARD_TEXTS, REAL, SMALL, rendering, tokenizer, trajectory
 
@@ -131,3 +131,52 @@ def test_all_units_agree_where_every_byte_is_a_token() -> None:
     plain = trajectory(text="123")
     units = {source_unit(plain, 3, norm) for norm in ("own", "learner", "bytes")}
     assert units == {(plain.logp_sum / 3, 1.0)}
+
+
+def stopped(
+    source: str = "peer", text: str = "12", ending: str = ", ", stop: str = ",", **changes: object
+) -> Trajectory:
+    """A response that a stop string ended; the last of its two tokens wrote more than that."""
+    ids, logps = (5, 6), (-0.5, -1.5)
+    return trajectory(
+        source, text=text, ending=ending, stop=stop, token_ids=ids, token_logps=logps, **changes
+    )
+
+
+def completed(response: Trajectory, ending: str = "") -> tuple[int, ...] | str:
+    writer = Reencoder(Learner("me", rendering("char-level")), PROMPTS, ending)
+    encoded = writer.encode(response, complete=True)
+    return encoded if isinstance(encoded, str) else encoded.response_ids
+
+
+def test_ratios_are_taken_over_all_that_a_stopped_response_wrote() -> None:
+    """Both sides of the ratio are the same text: the source's tokens write the stop string as well."""
+    encoder = rendering("char-level")
+    assert response_ids(stopped()) == encoder.encode_response("12, ")
+    assert stopped().exchanged_logps == (-0.5, -1.5)
+    assert trajectory(text="12", finish_reason="stop").logp_count == 2  # of three tokens: EOS is no text
+    assert source_unit(stopped(), 4, "bytes") == (-2.0 / 4, 4 / 4)
+    assert response_ids(stopped(text="")) == encoder.encode_response(", ")
+
+
+def test_an_imitated_response_ends_as_the_learners_own() -> None:
+    encoder = rendering("char-level")
+    with_eos = trajectory("peer", text="12")
+    for response in (stopped(), with_eos):
+        assert completed(response) == (*encoder.encode_response("12"), encoder.eos_id)
+        assert completed(response, ending="=") == encoder.encode_response("12=")
+    assert completed(stopped(text="")) == (encoder.eos_id,)
+    assert completed(stopped(text="π")) == "drift"
+    included = stopped(text="12,", ending=" ")
+    assert completed(included) == completed(included, ending="=") == encoder.encode_response("12,")
+    cut = trajectory("peer", text="12", finish_reason="length")
+    assert completed(cut, ending="=") == encoder.encode_response("12")
+
+
+def test_a_learners_ending_is_that_of_most_of_its_own_responses() -> None:
+    mine = [stopped("me", sample=0), stopped("me", sample=1), trajectory("me", sample=2)]
+    others = [stopped("peer", ending="=", stop="=", sample=n) for n in range(9)]
+    assert own_ending([*others, *mine], "me") == ", "
+    assert own_ending([*mine, trajectory("me", sample=3)], "me") == ""  # as many with EOS
+    assert own_ending([trajectory("me", finish_reason="length")], "me") == ""
+    assert own_ending([stopped("me", text="12,", ending=" ")], "me") == ""  # the text has the stop string

@@ -13,11 +13,13 @@ from weakref import WeakSet, finalize
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hacrl.agents.backends.vllm_weights import difference
 from hacrl.agents.errors import AgentError, EngineFailed
+from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job
+from hacrl.agents.stopping import StopWatch
 from hacrl.recipe.settings import SamplingSettings, VllmSettings
 from hacrl.types import EngineCheck
 
@@ -34,28 +36,39 @@ _engines: WeakSet[VllmEngine] = WeakSet()
 class VllmEngine:
     """Draws responses with the weights it was given last."""
 
-    def __init__(self, agent: str, model: PreTrainedModel, settings: VllmSettings, max_rows: int) -> None:
+    def __init__(
+        self,
+        agent: str,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        settings: VllmSettings,
+        sampling: SamplingSettings,
+    ) -> None:
         """Start vLLM for a model of this shape; it has no weights until `hold` brings them.
 
-        It decodes at most `max_rows` responses at the same time.
+        It decodes at most `sampling.max_rows` responses at the same time. It needs the tokenizer for stop
+        strings alone.
         """
         self.settings = settings
         self._agent = agent
         self._vllm = _import_vllm(agent, model.device)
         self._failure: str | None = None
+        self._reads_text = bool(sampling.stop)
         self._shut_down_others()
         with TemporaryDirectory() as folder, self._failing_for_good("did not start"):
             model.config.save_pretrained(folder)
+            if self._reads_text:
+                tokenizer.save_pretrained(folder)
             self._llm = self._vllm.LLM(
                 folder,
                 hf_overrides={"architectures": [type(model).__name__]},  # a config may not name it
                 load_format="dummy",
-                skip_tokenizer_init=True,
+                skip_tokenizer_init=not self._reads_text,
                 generation_config="vllm",  # the model's own could add sampling settings and stop tokens
                 dtype=str(model.dtype).removeprefix("torch."),
                 enforce_eager=model.device.type == "cpu",
                 max_model_len=-1,  # as long as the cache allows
-                max_num_seqs=max_rows,
+                max_num_seqs=sampling.max_rows,
                 kv_cache_memory_bytes=int(settings.cache_gigabytes * 1e9),
                 gpu_memory_utilization=0.01,  # checked at start-up, otherwise overridden by the line above
             )
@@ -80,23 +93,33 @@ class VllmEngine:
             )
             raise EngineFailed(self._message())
 
-    def draw(self, jobs: Sequence[Job], sampling: SamplingSettings, eos_ids: Sequence[int]) -> list[Drawn]:
-        """One response for each job; the log-probs are the engine's, at temperature 1 without top-p."""
+    def draw(self, jobs: Sequence[Job], sampling: SamplingSettings, encoder: Rendering) -> list[Drawn]:
+        """One response for each job; the log-probs are the engine's, at temperature 1."""
+        if sampling.stop and not self._reads_text:
+            raise AgentError(
+                f"agent {self._agent!r}: its vLLM engine was started without stop strings: set them in "
+                "sampling.stop before it is loaded"
+            )
         prompts = [{"prompt_token_ids": list(job.prompt)} for job in jobs]
-        parameters = [self._parameters(job, sampling, eos_ids) for job in jobs]
+        parameters = [self._parameters(job, sampling, encoder.eos_ids) for job in jobs]
         with self._failing_for_good("broke down"):
             outputs = self._llm.generate(prompts, parameters, use_tqdm=False)
-            return [_drawn(output.outputs[0], set(eos_ids)) for output in outputs]
+            return [_drawn(output.outputs[0], sampling.stop, encoder) for output in outputs]
 
     def _parameters(self, job: Job, sampling: SamplingSettings, eos_ids: Sequence[int]) -> Any:
+        greedy = sampling.is_greedy
         return self._vllm.SamplingParams(
             temperature=sampling.temperature,
-            top_p=1.0 if sampling.is_greedy else sampling.top_p,
+            top_p=1.0 if greedy else sampling.top_p,
+            top_k=0 if greedy else sampling.top_k or 0,  # 0: all tokens
+            min_p=0.0 if greedy else sampling.min_p,
             max_tokens=job.max_new_tokens,
             stop_token_ids=list(eos_ids),
+            stop=list(sampling.stop),
+            include_stop_str_in_output=sampling.include_stop,
             seed=job.stream.key % SEEDS,
             logprobs=0,  # of the sampled token alone
-            detokenize=False,
+            detokenize=self._reads_text and bool(sampling.stop),
         )
 
     def _difference(self, weights: Mapping[str, Tensor]) -> str | None:
@@ -129,12 +152,18 @@ class VllmEngine:
         return f"the vLLM engine of agent {self._agent!r} cannot be used: {self._failure}"
 
 
-def _drawn(output: Any, eos_ids: set[int]) -> Drawn:
+def _drawn(output: Any, stop: Sequence[str], encoder: Rendering) -> Drawn:
+    """vLLM's response; where a stop string ends it is decided as in the built-in sampler."""
     ids = tuple(output.token_ids)
     logps = tuple(step[token].logprob for token, step in zip(ids, output.logprobs, strict=True))
     if not all(map(math.isfinite, logps)):
         raise ValueError(f"it reported the log-probs {logps}")
-    return Drawn(ids, logps, ids[-1] in eos_ids)
+    if not stop:
+        return Drawn(ids, logps, ids[-1] in encoder.eos_ids)
+    watch = StopWatch(stop, encoder.decode_response, 1)
+    end = next((place for place, token in enumerate(ids, start=1) if watch.ends(0, token)), len(ids))
+    found = watch.found.get(0, output.stop_reason if isinstance(output.stop_reason, str) else None)
+    return Drawn(ids[:end], logps[:end], found is not None or ids[-1] in encoder.eos_ids, found)
 
 
 def checked(

@@ -194,3 +194,47 @@ def test_without_vllm_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(AgentError, match=r"agent 'ada'.*hacrl\[vllm\]"):
         make()
+
+
+def test_stop_strings_end_vllms_responses_as_the_built_in_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = install(monkeypatch)
+    sampling = SamplingSettings(max_new_tokens=12, stop=("a", "7"), top_k=5, min_p=0.1, top_p=0.9)
+    plain = Policy("ada", tiny_model("qwen3"), tiny_tokenizer())
+    policy = Policy(
+        "ada", tiny_model("qwen3"), tiny_tokenizer(), engine=VllmSettings(), sampling=sampling.as_greedy()
+    )
+    prompts = text_prompts(20)
+    found = policy.sample(prompts, 1, sampling.as_greedy(), seed=0)
+    wanted = plain.sample(prompts, 1, sampling.as_greedy(), seed=0)
+    assert [replace(rollout, engine=None) for rollout in found] == [
+        replace(rollout, token_logps=mine.token_logps) for rollout, mine in zip(wanted, found, strict=True)
+    ]
+    assert len({rollout.stop for rollout in found}) > 1
+    assert llm.made[0].settings["skip_tokenizer_init"] is False
+
+
+def test_sampling_settings_reach_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = install(monkeypatch)
+    passed: list[Any] = []
+    monkeypatch.setattr(
+        llm, "generate", lambda self, prompts, parameters, use_tqdm: passed.extend(parameters) or []
+    )
+    sampling = SamplingSettings(
+        stop=("\n",), include_stop=True, top_k=5, min_p=0.1, top_p=0.9, temperature=0.7
+    )
+    policy = Policy("ada", tiny_model("qwen3"), tiny_tokenizer(), engine=VllmSettings(), sampling=sampling)
+    for settings in (sampling, sampling.as_greedy(), SamplingSettings()):
+        with pytest.raises(ValueError, match="zip"):  # it returned nothing
+            policy.sample(text_prompts(1), 1, settings, seed=0)
+    keys = ("temperature", "top_p", "top_k", "min_p", "stop", "include_stop_str_in_output", "detokenize")
+    assert [tuple(getattr(each, key) for key in keys) for each in passed] == [
+        (0.7, 0.9, 5, 0.1, ["\n"], True, True),
+        (0.0, 1.0, 0, 0.0, ["\n"], True, True),
+        (1.0, 1.0, 0, 0.0, [], False, False),
+    ]
+
+
+def test_an_engine_started_without_stop_strings_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    with pytest.raises(AgentError, match=r"agent 'ada'.*without stop strings.*sampling\.stop"):
+        make().sample(text_prompts(1), 1, SamplingSettings(stop=("a",)), seed=0)
