@@ -87,8 +87,8 @@ COMMON = (
         0.1,
         "above",
         "{value:.0%} of its responses were cut at the token limit",
-        "A cut response is usually scored as wrong. Raise sampling.max_new_tokens, or look at the responses "
-        "(hacrl trajectories): does the agent still end them?",
+        "A cut response is usually scored as wrong. Look at the responses (hacrl trajectories): raise "
+        "sampling.max_new_tokens if they are unfinished, set sampling.stop if they go on after their answer.",
     ),
     Symptom(
         "unscored",

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from hacrl.analysis.doctor import Diagnosis
 
 
+LONGEST_LINE = 1000
+"""Characters shown of a line of a prompt."""
+
+
 def doctor(
     recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)],
     overrides: Annotated[
@@ -52,12 +56,19 @@ def doctor(
 
 def _report(found: Diagnosis, console: Console) -> None:
     from hacrl.analysis.doctor import warnings_for
+    from hacrl.printable import printable
 
     console.print(_agents_table(found))
     console.print(_updates_table(found))
     console.print(_memory_table(found))
     for line in _task_lines(found):
         console.print(line, soft_wrap=True, markup=False)
+    for agent in found.agents:
+        if agent.first_prompt is not None:
+            text, tokens = agent.first_prompt
+            console.print(f"First prompt of {agent.name}, {tokens} tokens:", markup=False)
+            for line in text.split("\n"):
+                console.print(f"  {printable(line, LONGEST_LINE)}", soft_wrap=True, markup=False)
     for note in found.notes:
         console.print(f"note {note.key}: {note.message}", soft_wrap=True, markup=False)
     warnings = warnings_for(found)
@@ -135,10 +146,8 @@ def _task_lines(found: Diagnosis) -> list[str]:
         return [f"{steps}{drawn:,} responses drawn in all"]
     functions = ", ".join(function.path for function in recipe.reward.functions)
     passes = recipe.steps * recipe.prompts_per_step / len(task.train)
-    first = task.train[0].text
     return [
         f"Task {task.name}: {len(task.train):,} training and {len(task.test):,} test prompts, "
         f"scored by {functions or recipe.reward.verifier or task.verifier}",
-        f"First prompt: {str(first if isinstance(first, str) else first[-1]['content'])[:200]!r}",
         f"{steps}{passes:.2g} passes over the task, {drawn:,} responses drawn in all",
     ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TypeVar
 
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from hacrl import tasks
 from hacrl.agents.agent import Agent
@@ -243,13 +243,16 @@ def _refuse_other_tokenizers(recipe: Recipe) -> None:
 
 
 def vocabulary(model: str) -> dict[str, int]:
-    """Token -> id; a toy model need not have been made yet."""
+    """Token -> id."""
+    return dict(tokenizer_of(model).get_vocab())
+
+
+def tokenizer_of(model: str) -> PreTrainedTokenizerBase:
+    """An agent's tokenizer; a toy model need not have been made yet."""
     kind, _, name = model.partition(":")
     if kind == "toy" and name in toy_models.AGENTS:
-        tokenizer = make_tokenizer(toy_models.AGENTS[name].body.cut)
-    else:
-        tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=False)
-    return dict(tokenizer.get_vocab())
+        return make_tokenizer(toy_models.AGENTS[name].body.cut)
+    return AutoTokenizer.from_pretrained(model, trust_remote_code=False)
 
 
 def make_runtime(recipe: Recipe) -> Runtime:

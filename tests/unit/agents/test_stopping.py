@@ -137,7 +137,7 @@ def test_a_stop_string_at_the_token_limit_is_complete() -> None:
 
 
 def test_greedy_responses_with_stop_strings_are_those_of_transformers() -> None:
-    policy, model, stop = tiny_policy("llama"), tiny_model("llama"), ["a", "7"]
+    policy, model, stop = tiny_policy("llama"), tiny_model("llama"), ["b", "7"]  # not in "<pad>"
     sampling = SamplingSettings(max_new_tokens=20, stop=tuple(stop)).as_greedy()
     prompts = text_prompts(20)
     assert_as_transformers(policy, model, tiny_tokenizer(), prompts, sampling, at_least=5)

@@ -15,6 +15,7 @@ from hacrl.agents.blueprint import device_of
 from hacrl.agents.errors import AgentError
 from hacrl.analysis.doctor.memory import Memory, cluster_gpu_memory, estimate, ranks_of
 from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
+from hacrl.analysis.doctor.prompts import Written, written_for
 from hacrl.huggingface import offline
 from hacrl.recipe import AgentSettings, Recipe, TaskSettings
 from hacrl.recipe.problems import Problem, nearest
@@ -54,6 +55,8 @@ class AgentPlan:
     columns: Mapping[str, str]
     """What the method adds to the table of a step (`MethodSettings.columns`)."""
     memory: Memory | None
+    first_prompt: Written | None = None
+    """The task's first prompt as the model sees it; None: task or tokenizer are not on this machine."""
 
 
 @dataclass
@@ -187,7 +190,14 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
         updates=recipe.updates_per_step(agent.name),
         columns=recipe.method.columns(recipe, agent.name),
         memory=estimate(recipe, agent.name, facts, device, longest) if facts else None,
+        first_prompt=_first_prompt(found, key, agent),
     )
+
+
+def _first_prompt(found: Diagnosis, key: str, agent: AgentSettings) -> Written | None:
+    if found.task is None or any(problem.key == f"{key}.model" for problem in found.errors):
+        return None
+    return found.attempt(key, partial(written_for, agent, found.task.train[0]))
 
 
 def _look_at_model(found: Diagnosis, key: str, agent: AgentSettings) -> ModelFacts | None:

@@ -44,7 +44,7 @@ def look_at(model: str, lora: LoraSettings | None) -> ModelFacts | None:
 
     Raises `ValueError` or `AgentError` when the model cannot be used.
     """
-    config = _local_config(model) or published_config(model)
+    config = local_config(model) or published_config(model)
     if config is None or not hasattr(config.get_text_config(), "num_attention_heads"):
         return None
     with torch.device("meta"):
@@ -54,10 +54,10 @@ def look_at(model: str, lora: LoraSettings | None) -> ModelFacts | None:
 
 def is_elsewhere(model: str) -> bool:
     """Whether the model is on the hub and has not been downloaded."""
-    return not model.startswith("toy:") and _local_config(model) is None
+    return not model.startswith("toy:") and local_config(model) is None
 
 
-def _local_config(model: str) -> Any:
+def local_config(model: str) -> Any:
     """The model's configuration if it is on this machine."""
     directory = _directory(model)
     source = base_model(directory) if directory else model

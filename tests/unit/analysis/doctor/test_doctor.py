@@ -22,9 +22,13 @@ from hacrl.analysis.doctor.advice import DeviceMemory, device_memory, needed_on
 from hacrl.analysis.doctor.examination import AgentPlan, Diagnosis
 from hacrl.analysis.doctor.memory import KEPT_PER_LAYER, Memory, estimate, in_units
 from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
+from hacrl.analysis.doctor.prompts import written_for
 from hacrl.cli.app import app
 from hacrl.methods.gspo import Gspo
-from hacrl.recipe import LoraSettings, Recipe, parse_recipe
+from hacrl.recipe import AgentSettings, LoraSettings, Recipe, parse_recipe
+from hacrl.tasks.toy_models.tokenizers import make_tokenizer
+from hacrl.training.team import load_task
+from hacrl.types import Prompt
 from helpers_recipes import Wrong, wrong_recipes
 
 ROOT = Path(__file__).parents[4]
@@ -44,6 +48,7 @@ SIZES = {
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     directory = tmp_path_factory.mktemp("model")
     Qwen3ForCausalLM(Qwen3Config(**SIZES)).save_pretrained(directory)
+    make_tokenizer("characters").save_pretrained(directory)
     return str(directory)
 
 
@@ -513,3 +518,36 @@ def test_missing_packages_name_the_extra(model: str, monkeypatch: pytest.MonkeyP
         "logging.to": "needs the wandb package: pip install 'hacrl[wandb]'",
         "agents.0.lora": "needs the peft package: pip install 'hacrl[lora]'",
     }
+
+
+def test_the_first_prompt_of_every_agent_is_shown_as_its_model_sees_it(model: str, tmp_path: Path) -> None:
+    values = recipe_with(model)
+    values["agents"][0]["prompt_template"] = "1+1=2\n\n{prompt}"
+    plans = examine(parse_recipe(values)).agents
+    first = load_task(parse_recipe(values).task).train[0].text
+    assert [plan.first_prompt for plan in plans] == [
+        (f"<s>1+1=2\n\n{first}", 1 + 7 + len(first)),
+        (f"<s>{first}", 1 + len(first)),
+    ]
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(values))
+    shown = CliRunner().invoke(app, ["doctor", str(path)]).output
+    assert f"First prompt of a, {8 + len(first)} tokens:\n  <s>1+1=2\n  \n  {first}\n" in shown
+    assert f"First prompt of b, {1 + len(first)} tokens:\n  <s>{first}\n" in shown
+
+
+def test_a_prompt_that_an_agent_cannot_write_is_an_error(model: str) -> None:
+    values = recipe_with(model)
+    values["agents"][1]["system_prompt"] = "Be brief."
+    (problem,) = examine(parse_recipe(values)).errors
+    assert problem.key == "agents.1"
+    assert "system_prompt is for a chat template" in problem.message
+
+
+def test_a_tokenizer_without_eos_takes_that_of_the_model(tmp_path: Path) -> None:
+    Qwen3ForCausalLM(Qwen3Config(**SIZES, eos_token_id=[2, 3])).save_pretrained(tmp_path)
+    tokenizer = make_tokenizer("characters")
+    tokenizer.eos_token = None
+    tokenizer.save_pretrained(tmp_path)
+    written = written_for(AgentSettings(name="a", model=str(tmp_path)), Prompt("p", "sort 12="))
+    assert written == ("<s>sort 12=", 9)
