@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig, PreTrainedConfig, Qwen3Config
 
+from hacrl.rewards.processes import descendants
 from hacrl.tasks.toy_models.tokenizers import Cut, make_tokenizer
 from hacrl.training.display import Metrics
 from hacrl.training.team import Team
@@ -83,6 +86,14 @@ class Silent:
 
 def run(settings: Mapping[str, Any], out: Path, **options: Any) -> dict[str, Any]:
     return train(settings, out, **({"reward_funcs": [short_answers], "display": Silent()} | options))
+
+
+@contextmanager
+def no_process_left() -> Iterator[None]:
+    """Check that every process started inside has ended; those of earlier tests may go on."""
+    before = set(descendants(os.getpid()))
+    yield
+    assert set(descendants(os.getpid())) <= before
 
 
 def final_weights(out: Path, name: str) -> dict[str, torch.Tensor]:

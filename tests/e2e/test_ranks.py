@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,10 +13,9 @@ import torch
 
 from hacrl.agents.blueprint import Blueprint
 from hacrl.recipe.settings import AgentSettings, ResourcesSettings, RuntimeSettings
-from hacrl.rewards.processes import descendants
 from hacrl.runtime import AgentLost
 from hacrl.runtime.ray_runtime import RayRuntime
-from helpers_train import final_weights, make_agent, recipe, responses, run
+from helpers_train import final_weights, make_agent, no_process_left, recipe, responses, run
 
 # Not `importorskip`: Ray has to be imported by hacrl, which sets it up.
 pytestmark = [
@@ -42,8 +40,8 @@ def test_two_ranks_equal_local_and_one_process_resumes_their_checkpoint(tmp_path
 
     ranked = settings(model, steps=2, runtime="ray")
     ranked["agents"][0]["resources"] = {"ranks": 2}
-    run(ranked, tmp_path / "ranks")
-    assert not descendants(os.getpid())
+    with no_process_left():
+        run(ranked, tmp_path / "ranks")
     run(settings(model, steps=2), tmp_path / "two")
     assert responses(tmp_path / "ranks") == responses(tmp_path / "two")
     same(tmp_path / "ranks", tmp_path / "two")
@@ -60,8 +58,8 @@ def test_agents_that_share_devices_equal_local(tmp_path):
     run(settled, tmp_path / "local")
     shared = copy.deepcopy(settled | {"runtime": {"name": "ray", "share_devices": True}})
     shared["agents"][1]["resources"] = {"ranks": 2}
-    run(shared, tmp_path / "shared")
-    assert not descendants(os.getpid())
+    with no_process_left():
+        run(shared, tmp_path / "shared")
     assert responses(tmp_path / "shared") == responses(tmp_path / "local")
     for name in agents:
         same(tmp_path / "shared", tmp_path / "local", name)
@@ -76,8 +74,6 @@ def same(one: Path, other: Path, name: str = "ada") -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="asks for a GPU that must not be there")
 def test_an_agent_that_does_not_fit_is_an_error_that_says_what_is_missing(tmp_path):
     runtime = RayRuntime(RuntimeSettings(start_seconds=2), {"ada": ResourcesSettings(gpus=1, ranks=2)})
-    with pytest.raises(
-        AgentLost, match=r"no room within 2 s: it needs 2 CPUs and 2 GPUs on 1 machine .*0 GPUs"
-    ):
+    missing = r"no room within 2 s: it needs 2 CPUs and 2 GPUs on 1 machine .*0 GPUs"
+    with no_process_left(), pytest.raises(AgentLost, match=missing):
         runtime.load([Blueprint(AgentSettings(name="ada", model=str(tmp_path)))])
-    assert not descendants(os.getpid())

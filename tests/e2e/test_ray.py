@@ -19,7 +19,7 @@ from hacrl.rewards.processes import descendants
 from hacrl.runtime import AgentLost
 from hacrl.runtime.cluster import FOLDER_PREFIX
 from hacrl.runtime.remote_agent import RemoteAgent
-from helpers_train import Silent, make_agent, outcome, recipe, run
+from helpers_train import Silent, make_agent, no_process_left, outcome, recipe, run
 
 # Not `importorskip`: Ray has to be imported by hacrl, which sets it up.
 pytestmark = [
@@ -51,9 +51,8 @@ def local(settings, tmp_path_factory) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _nothing_is_left_behind() -> Iterator[None]:
-    before = set(descendants(os.getpid()))
-    yield
-    assert set(descendants(os.getpid())) <= before
+    with no_process_left():
+        yield
     assert not list(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}{os.getpid()}-*"))
 
 
