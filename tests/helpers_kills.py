@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hacrl.runs import files
 from hacrl.runs.files import append_jsonl, truncate_jsonl, write_atomic
 
 _CHANGES = ("rename", "replace", "mkdir", "rmdir", "unlink")
@@ -110,6 +111,9 @@ def _die_at(moment: int) -> None:
         step()
         return TornFile(path, mode.replace("b", ""))
 
+    def open_ours_torn(path: Path, flags: int) -> io.FileIO:
+        return open_torn(path, "a" if flags & os.O_APPEND else "w")
+
     def save_torn(tensors: Any, path: Path) -> None:
         with open_torn(path, "wb") as file:
             file.write(sys.modules["safetensors.torch"].save(tensors))
@@ -119,6 +123,7 @@ def _die_at(moment: int) -> None:
     for name in _CHANGES:
         setattr(os, name, before(getattr(os, name)))
     Path.open = open_torn  # type: ignore[assignment,method-assign]
+    files._open_to_write = open_ours_torn
     if folder := sys.modules.get("hacrl.runs.checkpoint_format"):
         folder.save_file = save_torn  # type: ignore[attr-defined]
 

@@ -1,4 +1,4 @@
-"""Switches of Hugging Face's libraries: no progress bars, no downloads."""
+"""Switches of Hugging Face's libraries: no progress bars, no downloads, no panics."""
 
 from __future__ import annotations
 
@@ -24,6 +24,17 @@ def no_progress_bar() -> Iterator[None]:
     finally:
         if shown:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def panics_as_errors() -> Iterator[None]:
+    """Turn a panic of a library written in Rust, which is no `Exception`, into a `ValueError`."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ValueError(f"the library gave up: {error}") from error
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from hacrl.defaults import CAPABILITY_FLOOR, CAPABILITY_WINDOW, DEADLINE_SECONDS, MAX_UNSCORABLE, OMEGA_CLAMP
+from hacrl.runs.contents import AgentName
 
 
 class Settings(BaseModel):
@@ -67,8 +68,6 @@ AtLeast0 = Annotated[float, Field(ge=0)]
 Below1 = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(min_length=1)]
-AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
-"""Becomes the name of a directory and part of the names of metrics."""
 
 
 class LoraSettings(Settings):

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hacrl.runs.files import StorageError, digest, explain_os_errors, sync_directory, write_synced
+from hacrl.runs.files import (
+    StorageError,
+    digest,
+    explain_os_errors,
+    is_integer,
+    is_number,
+    parse_json,
+    read_bytes,
+    sync_directory,
+    write_synced,
+)
 
 Contents = Mapping[str, Any]
 """Name of a `*.json` file to what it holds."""
@@ -40,7 +50,7 @@ class Checkpoint:
         """One JSON content."""
         path = self._file(name)
         try:
-            return json.loads(_read(path))
+            return parse_json(read_bytes(path))
         except ValueError as error:
             raise StorageError(f"{path} is not JSON: {error}") from error
 
@@ -80,7 +90,7 @@ def _encode(name: str, content: Any) -> bytes:
     if not _has_string_keys(content):
         raise TypeError(f"{name}: JSON turns keys that are not strings into strings; convert them yourself")
     try:
-        return json.dumps(content).encode()
+        return json.dumps(content, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise TypeError(f"{name} cannot be written as JSON: {error}") from error
 
@@ -112,10 +122,14 @@ def seal_checkpoint(directory: Path, step: int, score: float | None, contents: M
 
 def read_checkpoint(directory: Path) -> Checkpoint:
     """Check a checkpoint completely; the error names the first file that is not as it was written."""
+    if directory.is_symlink():
+        raise StorageError(f"{directory} is a link, not a directory")
     checkpoint = read_manifest(directory)
     with explain_os_errors(directory, "read"):
         present = {
-            path.relative_to(directory).as_posix() for path in directory.rglob("*") if not path.is_dir()
+            path.relative_to(directory).as_posix()
+            for path in directory.rglob("*")
+            if path.is_symlink() or not path.is_dir()
         }
     expected = {MANIFEST, *checkpoint.files}
     for name in sorted(expected ^ present):
@@ -140,19 +154,27 @@ def _check_file(path: Path, size: int, sha256: str) -> None:
 def read_manifest(directory: Path) -> Checkpoint:
     """The checkpoint as its manifest describes it; the other files are not checked."""
     path = directory / MANIFEST
-    data = _read(path)
+    if path.is_symlink():
+        raise StorageError(f"{path} is not a plain file")
+    data = read_bytes(path)
     try:
-        manifest = json.loads(data)
+        manifest = parse_json(data)
         if data != _sealed({key: manifest[key] for key in manifest if key != "sha256"}):
             raise StorageError(f"{path} is damaged: its own SHA-256 does not match")
         if manifest["format"] != FORMAT:
             raise StorageError(
                 f"{path} has format {manifest['format']}; this version of hacrl reads {FORMAT}"
             )
-        if directory.name != checkpoint_name(manifest["step"]):
-            raise StorageError(f"{path} belongs to step {manifest['step']}, not to {directory.name}")
-        files = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest["files"].items()}
-        return Checkpoint(manifest["step"], directory, manifest["score"], files)
+        step, score = manifest["step"], manifest["score"]
+        if not is_integer(step) or not (score is None or is_number(score)):
+            raise ValueError("step and score have to be numbers")
+        if directory.name != checkpoint_name(step):
+            raise StorageError(f"{path} belongs to step {step}, not to {directory.name}")
+        files = {
+            _checked_name(name): (entry["bytes"], entry["sha256"])
+            for name, entry in manifest["files"].items()
+        }
+        return Checkpoint(step, directory, score, files)
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise StorageError(f"{path} is not the manifest of a checkpoint: {error}") from error
 
@@ -179,8 +201,3 @@ def _sealed(manifest: Mapping[str, Any]) -> bytes:
 def _size(path: Path) -> int:
     with explain_os_errors(path, "read"):
         return path.stat().st_size
-
-
-def _read(path: Path) -> bytes:
-    with explain_os_errors(path, "read"):
-        return path.read_bytes()

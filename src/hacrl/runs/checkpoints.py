@@ -176,4 +176,7 @@ def _retire(path: Path) -> None:
 
 def _remove(leftover: Path) -> None:
     with explain_os_errors(leftover, "remove"):
-        shutil.rmtree(leftover)
+        if leftover.is_symlink() or not leftover.is_dir():
+            leftover.unlink()  # somebody's link or file in a checkpoint's place: what it points to stays
+        else:
+            shutil.rmtree(leftover)

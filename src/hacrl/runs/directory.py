@@ -146,7 +146,7 @@ _held: set[int] = set()
 def _locked(path: Path) -> Iterator[None]:
     """Hold an exclusive lock. The kernel drops it when the process ends, however it ends."""
     with explain_os_errors(path, "lock"):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
     _held.add(descriptor)
     try:
         with explain_os_errors(path, "lock"):

@@ -1,4 +1,8 @@
-"""Atomic writes that survive a kill or a power cut; errors name the file."""
+"""Atomic writes that survive a kill or a power cut, and careful reads; errors name the file.
+
+What is read may have been damaged or made by somebody else: only regular files are opened, and JSON that is
+not UTF-8, is nested too deeply or has NaN in it is refused.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,21 @@ import hashlib
 import io
 import json
 import os
+import re
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from hacrl.printable import printable
+
 T = TypeVar("T")
+DEEPEST = 64
+"""Levels of nesting in JSON; hacrl's own files have fewer than ten."""
+LARGEST_INTEGER = 2**63 - 1
+LARGEST_NUMBER = 1e300
+"""Larger numbers would overflow in sums."""
 
 _SPACE = "free some space or use another directory; what was saved before is intact"
 _RIGHTS = "make the directory readable and writable for this user or use another"
@@ -26,6 +39,9 @@ _ADVICE = {
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "a part of the path is a file: use another directory",
     errno.EEXIST: "a file is in the way: use another path",
+    errno.EISDIR: "a directory is in the way: use another path",
+    errno.ELOOP: "symbolic links that lead in a circle",
+    errno.ENAMETOOLONG: "use a shorter path",
     errno.EIO: "the disk or network drive may be failing",
 }
 
@@ -40,9 +56,16 @@ def explain_os_errors(path: Path, doing: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        advice = _ADVICE.get(error.errno or 0)
-        raise StorageError(f"cannot {doing} {path}: {reason}" + (f" ({advice})" if advice else "")) from error
+        raise os_error(path, doing, error) from error
+
+
+def os_error(path: Path, doing: str, error: Exception) -> StorageError:
+    """What an operation on a file failed with, and what to do; libraries in Rust quote the number."""
+    quoted = re.search(r"\(os error (\d+)\)", str(error))
+    code = getattr(error, "errno", None) or (int(quoted[1]) if quoted else 0)
+    reason = os.strerror(code) if code else str(error)
+    advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
+    return StorageError(f"cannot {doing} {path}: {reason}{advice}")
 
 
 def make_directory(path: Path) -> None:
@@ -52,6 +75,12 @@ def make_directory(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     for part in missing:
         sync_directory(part.parent)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file or a link."""
+    with explain_os_errors(path, "remove"):
+        path.unlink()
 
 
 def sync_directory(path: Path) -> None:
@@ -71,10 +100,13 @@ def write_synced(path: Path, data: bytes) -> None:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file: readers find the old content or the new, never a mix, even after a kill."""
+    """Replace a regular file: readers find the old content or the new, never a mix, even after a kill."""
     aside = path.with_name(f".{path.name}.tmp")  # a fixed name: the next write replaces what a kill left
     try:
         with explain_os_errors(path, "write"):
+            if path.exists() and not path.is_file():
+                raise StorageError(f"{path} is not a regular file and is not replaced: use another path")
+            aside.unlink(missing_ok=True)  # never written through: it may be a link to somebody's file
             _write_synced(aside, data)
             os.replace(aside, path)
     except BaseException:
@@ -85,10 +117,26 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 def _write_synced(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+    with _open_to_write(path, os.O_WRONLY | os.O_TRUNC) as file:
+        _write_all(file, data)
+
+
+def _write_all(file: io.FileIO, data: bytes) -> None:
+    """Write and sync to the disk."""
+    written = 0
+    while written < len(data):
+        written += file.write(data[written : written + (1 << 30)])
+    os.fsync(file.fileno())
+
+
+def _open_to_write(path: Path, flags: int) -> io.FileIO:
+    """A file, made if there is none; links and pipes in its place are refused."""
+    flags |= os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise StorageError(f"{path} is not a regular file")
+    return open(descriptor, "ab" if flags & os.O_APPEND else "wb", buffering=0)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -96,12 +144,34 @@ def write_json(path: Path, value: Any) -> None:
     write_atomic(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
+@contextmanager
+def open_regular(path: Path) -> Iterator[io.BufferedReader]:
+    """Open a file to read it. Pipes, devices and directories are refused, without waiting for a writer."""
+    with explain_os_errors(path, "read"):
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise StorageError(f"{path} is not a regular file")
+        with os.fdopen(descriptor, "rb") as file:
+            yield file
+
+
+def file_status(path: Path) -> os.stat_result:
+    """Size and times of a file."""
+    with explain_os_errors(path, "read"):
+        return path.stat()
+
+
+def read_bytes(path: Path) -> bytes:
+    """All of a regular file."""
+    with open_regular(path) as file:
+        return file.read()
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file that holds an object."""
-    with explain_os_errors(path, "read"):
-        content = path.read_bytes()
     try:
-        value = json.loads(content)
+        value = parse_json(read_bytes(path))
     except ValueError as error:
         raise StorageError(f"{path} is not JSON: {error}") from error
     if not isinstance(value, dict):
@@ -109,9 +179,32 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def parse_json(data: bytes) -> Any:
+    """The value in some JSON; `ValueError` says why it is refused."""
+    try:
+        value = json.loads(data.decode(), parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError(f"nested more than {DEEPEST} levels deep") from None
+    if data.count(b"[") + data.count(b"{") > DEEPEST:  # else it cannot be nested that deeply
+        _check_depth(value, DEEPEST)
+    return value
+
+
+def _refuse_constant(constant: str) -> float:
+    raise ValueError(f"{constant} is not a number")
+
+
+def _check_depth(value: Any, left: int) -> None:
+    if left < 0:
+        raise ValueError(f"nested more than {DEEPEST} levels deep")
+    if isinstance(value, list | dict):
+        for item in value.values() if isinstance(value, dict) else value:
+            _check_depth(item, left - 1)
+
+
 def digest(path: Path) -> str:
-    """SHA-256 of a file, as `sha256sum` prints it."""
-    with explain_os_errors(path, "read"), path.open("rb") as file:
+    """SHA-256 of a regular file, as `sha256sum` prints it."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -121,13 +214,10 @@ def append_jsonl(path: Path, record: dict[str, Any]) -> None:
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError) as error:
         raise TypeError(f"{path}: a line cannot be written as JSON: {error}") from error
-    with explain_os_errors(path, "append to"), path.open("ab", buffering=0) as file:
-        before = file.tell()
+    with explain_os_errors(path, "append to"), _open_to_write(path, os.O_WRONLY | os.O_APPEND) as file:
+        before = file.seek(0, os.SEEK_END)
         try:
-            written = 0
-            while written < len(line):
-                written += file.write(line[written:])
-            os.fsync(file.fileno())
+            _write_all(file, line)
         except BaseException:
             with suppress(OSError):  # report the first error
                 file.truncate(before)
@@ -143,53 +233,62 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
 
 def parse_jsonl(path: Path, parse: Callable[[Any], T]) -> Iterator[T]:
     """Read a file that was written whole, line by line; what `parse` refuses is named by file and line."""
-    with explain_os_errors(path, "read"), path.open("rb") as file:
+    with open_regular(path) as file:
         for number, line in enumerate(file, start=1):
             try:
-                yield parse(json.loads(line, parse_constant=_refuse_constant))
+                yield parse(parse_json(line))
             except ValueError as error:
                 raise StorageError(f"{path}, line {number}: {error}") from error
-
-
-def _refuse_constant(constant: str) -> float:
-    raise ValueError(f"{constant} is not a number")
 
 
 def expect(values: Mapping[str, Any], key: str, holds: bool, expected: str) -> None:
     """Raise `ValueError` with what was expected, unless the value `holds`."""
     if not holds:
-        raise ValueError(f"{key}: expected {expected}, got {str(values.get(key))[:80]!r}")
+        got = printable(str(values.get(key)), 80)
+        raise ValueError(f"{printable(key, 80)}: expected {expected}, got {got!r}")
 
 
 def is_integer(value: object) -> bool:
-    """Whether a JSON value is a whole number; Python's `bool` is an `int` too."""
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Whether a JSON value is a whole number of 64 bits; Python's `bool` is an `int` too."""
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= LARGEST_INTEGER
 
 
 def is_number(value: object) -> bool:
-    """Whether a JSON value is a number."""
-    return isinstance(value, float) or is_integer(value)
+    """Whether a JSON value is a number of a usual size: `1e999` is JSON, but infinite."""
+    if isinstance(value, bool) or not isinstance(value, float | int):
+        return False
+    return -LARGEST_NUMBER <= value <= LARGEST_NUMBER
+
+
+def step_of(line: Mapping[str, Any]) -> int:
+    """The step of a line of metrics or warnings."""
+    expect(line, "step", is_integer(line.get("step")), "a whole number")
+    return int(line["step"])
 
 
 def truncate_jsonl(path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     """Drop the lines that `keep` rejects and a last line torn by a kill; the others stay byte for byte."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return
-    kept = b"".join(line for line, record in _complete_lines(path) if keep(record))
-    if len(kept) != path.stat().st_size:
-        write_atomic(path, kept)
+    kept = []
+    for number, (line, record) in enumerate(_complete_lines(path), start=1):
+        try:
+            kept += [line] if keep(record) else []
+        except ValueError as error:
+            raise StorageError(f"{path}, line {number}: {error}") from error
+    content = b"".join(kept)
+    if len(content) != path.stat().st_size:
+        write_atomic(path, content)
 
 
 def _complete_lines(path: Path) -> Iterator[tuple[bytes, dict[str, Any]]]:
-    with explain_os_errors(path, "read"):
-        content = path.read_bytes()
-    for row, line in enumerate(io.BytesIO(content), start=1):
+    for row, line in enumerate(io.BytesIO(read_bytes(path)), start=1):
         if not line.endswith(b"\n"):
             return
         try:
-            record = json.loads(line)
+            record = parse_json(line)
         except ValueError as error:
             raise StorageError(f"{path}, line {row} is not JSON: {error}") from error
         if not isinstance(record, dict):
-            raise StorageError(f"{path}, line {row} is not a JSON object: {line[:80]!r}")
+            raise StorageError(f"{path}, line {row} is not a JSON object: {printable(str(record), 80)!r}")
         yield line, record

@@ -7,24 +7,31 @@ them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from hacrl.runs.checkpoint_format import Checkpoint, find_checkpoints, read_checkpoint
+from hacrl.runs.contents import CONFIG, EVALUATIONS, SUMMARY, check
 from hacrl.runs.directory import RunDirectory, step_files
 from hacrl.runs.files import (
     StorageError,
     expect,
     explain_os_errors,
-    is_integer,
     is_number,
     read_json,
     read_jsonl,
+    step_of,
 )
 from hacrl.runs.trajectories import read_step
 from hacrl.types import Trajectory
+
+
+class NotARun(StorageError):
+    """A directory holds no run, but perhaps something else."""
 
 
 class RunReader:
@@ -37,19 +44,19 @@ class RunReader:
         self.path = path
         self.directory = RunDirectory(path)
 
+    def check(self) -> None:
+        """Raise an error if the configuration cannot be read."""
+        _ = self._config
+
     @cached_property
     def _config(self) -> dict[str, Any]:
         path = self.directory.config
-        with explain_os_errors(path, "read"):
-            if not path.is_file():
-                raise StorageError(
-                    f"{self.path} holds no run (no {path.name}): give the --out of hacrl train"
-                )
+        if not os.path.lexists(path):
+            raise NotARun(f"{self.path} holds no run (no {path.name}): give the --out of hacrl train")
         config = read_json(path)
-        try:
-            _check_config(config)
-        except ValueError as error:
-            raise StorageError(f"{path} is not the configuration of a run: {error}") from error
+        if "recipe" not in config:
+            raise NotARun(f"{path} is not the configuration of a run: it has no recipe")
+        check(path, CONFIG, config, "the configuration of a run")
         return config
 
     @property
@@ -93,11 +100,10 @@ class RunReader:
     def summary(self) -> dict[str, Any] | None:
         """Each agent's results and costs; None: the run is not finished."""
         path = self.directory.summary
-        if not path.exists():
+        if not os.path.lexists(path):
             return None
         summary = read_json(path)
-        if not isinstance(summary.get("agents"), dict):
-            raise StorageError(f"{path} is not the summary of a run: it has no agents")
+        check(path, SUMMARY, summary, "the summary of a run")
         return summary
 
     @property
@@ -109,7 +115,10 @@ class RunReader:
 
     def evaluation(self, step: int) -> dict[str, Any]:
         """An evaluation during the run: agent -> task -> what was found."""
-        return read_json(self.directory.evaluation_file(step))
+        path = self.directory.evaluation_file(step)
+        found = read_json(path)
+        check(path, EVALUATIONS, found, "an evaluation")
+        return found
 
     def trajectory_files(self) -> dict[int, Path]:
         """By step, in order, for `trajectories.read_step`; none if the run kept no trajectories."""
@@ -150,7 +159,7 @@ class RunReader:
         run = self.directory
         marks = []
         for file in (run.config, run.metrics, run.summary, run.warnings):
-            if file.exists():
+            with suppress(OSError):  # not written yet
                 status = file.stat()
                 marks.append(f"{status.st_mtime_ns}-{status.st_size}")
         return ".".join(marks)
@@ -158,7 +167,7 @@ class RunReader:
 
 def _checked_lines(path: Path, check: Callable[[Mapping[str, Any]], None]) -> list[dict[str, Any]]:
     """The lines of a file that grows, none before its first; `check` raises `ValueError` for a bad one."""
-    lines = read_jsonl(path) if path.exists() else []
+    lines = read_jsonl(path) if os.path.lexists(path) else []
     for number, line in enumerate(lines, start=1):
         try:
             check(line)
@@ -167,51 +176,12 @@ def _checked_lines(path: Path, check: Callable[[Mapping[str, Any]], None]) -> li
     return lines
 
 
-def _check_config(config: Mapping[str, Any]) -> None:
-    """Check what every reader relies on; the recipe is validated where it is parsed."""
-    recipe = config.get("recipe")
-    expect(config, "recipe", isinstance(recipe, dict), "the recipe's keys")
-    expect(config, "versions", isinstance(config.get("versions"), dict), "versions by package")
-    symptoms = config.get("symptoms", [])
-    expect(config, "symptoms", isinstance(symptoms, list) and all(map(_is_symptom, symptoms)), "rules")
-    recipe = config["recipe"]
-    agents, method = recipe.get("agents"), recipe.get("method")
-    expect(recipe, "agents", isinstance(agents, list) and all(map(_is_agent, agents)), "names and models")
-    expect(recipe, "method", isinstance(method, dict) and isinstance(method.get("name"), str), "a name")
-    expect(recipe, "seed", is_integer(recipe.get("seed")), "a whole number")
-    expect(recipe, "task", recipe.get("task") is not None, "a task")
-
-
-def _is_agent(agent: object) -> bool:
-    return isinstance(agent, dict) and all(isinstance(agent.get(key), str) for key in ("name", "model"))
-
-
-def _is_symptom(rule: object) -> bool:
-    return (
-        isinstance(rule, dict)
-        and rule.keys() == _SYMPTOM.keys()
-        and all(isinstance(rule[key], kind) for key, kind in _SYMPTOM.items())
-    )
-
-
-_SYMPTOM: dict[str, type | tuple[type, ...]] = {
-    "measure": str,
-    "bound": (int, float),
-    "side": str,
-    "found": str,
-    "change": str,
-    "patience": int,
-    "either_sign": bool,
-}
-"""The fields of `hacrl.symptoms.Symptom`."""
-
-
 def _check_metrics(line: Mapping[str, Any]) -> None:
-    expect(line, "step", is_integer(line.get("step")), "a whole number")
+    step_of(line)
     for key, value in line.items():
         expect(line, key, is_number(value), "a number")
 
 
 def _check_warning(line: Mapping[str, Any]) -> None:
-    expect(line, "step", is_integer(line.get("step")), "a whole number")
+    step_of(line)
     expect(line, "message", isinstance(line.get("message"), str), "a text")

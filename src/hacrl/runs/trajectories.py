@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -39,12 +40,15 @@ def write_step(run: Path, step: int, trajectories: Iterable[Trajectory]) -> Path
     return path
 
 
-def read_step(path: Path) -> Iterator[Trajectory]:
-    """The trajectories of one file. A bad line is an error that names file, line and reason."""
-    return parse_jsonl(path, _parse)
+def read_step(path: Path, agents: Collection[str] | None = None) -> Iterator[Trajectory]:
+    """The trajectories of one file; with `agents`, only they may have drawn them.
+
+    A bad line is an error that names file, line and reason.
+    """
+    return parse_jsonl(path, partial(_parse, agents))
 
 
-def _parse(row: object) -> Trajectory:
+def _parse(agents: Collection[str] | None, row: object) -> Trajectory:
     if not isinstance(row, Mapping):
         raise ValueError(f"expected a JSON object, got {type(row).__name__}")
     missing, unknown = sorted(_REQUIRED - row.keys()), sorted(row.keys() - set(_KEYS))
@@ -52,13 +56,24 @@ def _parse(row: object) -> Trajectory:
         raise ValueError(f"missing keys {missing}, unknown keys {unknown}")
     for key in ("prompt_id", "source", "fingerprint", "text"):
         expect(row, key, isinstance(row[key], str), "a string")
+    expect(row, "source", agents is None or row["source"] in agents, "an agent of the run")
     for key in ("step", "sample"):
-        expect(row, key, is_integer(row[key]), "a whole number")
+        expect(row, key, is_integer(row[key]) and row[key] >= 0, "a whole number from 0")
     expect(row, "reward", row["reward"] is None or is_number(row["reward"]), "a number or null")
     expect(row, "stop", isinstance(row.get("stop", ""), str | None), "a string or null")
     expect(row, "ending", isinstance(row.get("ending", ""), str), "a string")
     expect(row, "finish_reason", row["finish_reason"] in get_args(FinishReason), '"stop" or "length"')
     ids, logps = row["token_ids"], row["token_logps"]
-    expect(row, "token_ids", isinstance(ids, list) and all(map(is_integer, ids)), "a list of whole numbers")
-    expect(row, "token_logps", isinstance(logps, list) and all(map(is_number, logps)), "a list of numbers")
+    expect(row, "token_ids", _is_filled(ids, _is_token), "a list of one or more tokens' numbers")
+    expect(row, "token_logps", _is_filled(logps, is_number), "a list of one or more numbers")
+    if len(ids) != len(logps):
+        raise ValueError(f"token_logps: {len(logps)} entries, but token_ids has {len(ids)}")
     return Trajectory(**{**row, "token_ids": tuple(ids), "token_logps": tuple(logps)})
+
+
+def _is_filled(column: object, holds: Callable[[object], bool]) -> bool:
+    return isinstance(column, list) and bool(column) and all(map(holds, column))
+
+
+def _is_token(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**31

@@ -6,11 +6,13 @@ columns; `hacrl.training.update_log` writes them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hacrl.printable import printable
 from hacrl.runs.files import expect, is_integer, is_number, parse_jsonl
 
 PLACES = (None, "inside", "below", "above")
@@ -48,10 +50,13 @@ class StepUpdates:
     updates: list[LoggedUpdate]
 
 
-def read_updates(path: Path) -> StepUpdates:
-    """One step's file. A bad line is an error that names file, line and reason."""
+def read_updates(path: Path, agents: Collection[str] | None = None) -> StepUpdates:
+    """One step's file; with `agents`, only they may be learners and sources.
+
+    A bad line is an error that names file, line and reason.
+    """
     step = StepUpdates({}, [])
-    for line in parse_jsonl(path, _parse):
+    for line in parse_jsonl(path, partial(_parse, agents)):
         if isinstance(line, LoggedUpdate):
             step.updates.append(line)
         else:
@@ -59,18 +64,25 @@ def read_updates(path: Path) -> StepUpdates:
     return step
 
 
-def _parse(line: object) -> LoggedUpdate | dict[str, Any]:
+def _parse(agents: Collection[str] | None, line: object) -> LoggedUpdate | dict[str, Any]:
     """An update, or the prompts of the first line."""
     if not isinstance(line, dict):
         raise ValueError(f"expected a JSON object, got {type(line).__name__}")
     if "prompts" in line:
-        expect(line, "prompts", isinstance(line["prompts"], dict), "the step's prompts by id")
+        prompts = line["prompts"]
+        expect(line, "prompts", isinstance(prompts, dict), "the step's prompts by id")
+        for name in prompts:
+            expect(prompts, name, _is_prompt(prompts[name]), "a text and an answer")
         return dict(line["prompts"])
     expect(line, "learner", isinstance(line.get("learner"), str), "a name")
     expect(line, "update", is_integer(line.get("update")), "a whole number")
-    expect(line, "window", _is_window(line.get("window")), "two numbers or null")
+    expect(line, "window", _is_window(line.get("window")), "two numbers from 0 or null")
     for key, (holds, expected) in _COLUMNS.items():
         _expect_column(line, key, holds, expected)
+    if agents is not None:
+        for name in (line["learner"], *line["source"]):
+            if name not in agents:
+                raise ValueError(f"{printable(name, 80)!r} is not an agent of the run")
     window = None if line["window"] is None else (line["window"][0], line["window"][1])
     columns = {key: line[key] for key in _COLUMNS}
     return LoggedUpdate(line["learner"], line["update"], window, **columns)
@@ -88,8 +100,20 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _is_prompt(value: object) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("text"), str | list):
+        return False
+    messages = value["text"] if isinstance(value["text"], list) else []
+    answer = value.get("answer")
+    return all(isinstance(message, dict) for message in messages) and isinstance(answer, str | None)
+
+
+def _is_ratio(value: object) -> bool:
+    return is_number(value) and value >= 0  # type: ignore[operator]  # it is a number
+
+
 def _is_window(value: object) -> bool:
-    return value is None or (isinstance(value, list) and len(value) == 2 and all(map(is_number, value)))
+    return value is None or (isinstance(value, list) and len(value) == 2 and all(map(_is_ratio, value)))
 
 
 _COLUMNS: dict[str, tuple[Callable[[object], bool], str]] = {
@@ -98,7 +122,7 @@ _COLUMNS: dict[str, tuple[Callable[[object], bool], str]] = {
     "sample": (is_integer, "whole numbers"),
     "advantage": (is_number, "numbers"),
     "omega": (is_number, "numbers"),
-    "ratio": (lambda value: value is None or is_number(value), "numbers or nulls"),
+    "ratio": (lambda value: value is None or _is_ratio(value), "numbers from 0 or nulls"),
     "place": (lambda value: value in PLACES, f"{', '.join(map(str, PLACES[1:]))} or nulls"),
     "coefficient": (is_number, "numbers"),
 }

@@ -13,8 +13,9 @@ from typing import Any
 from hacrl.recipe import RecipeError, recipe_differences
 from hacrl.recipe.problems import Problem
 from hacrl.runs.checkpoints import Checkpoint, CheckpointStore, Contents
+from hacrl.runs.contents import TRAINER, check
 from hacrl.runs.directory import RunDirectory, step_files
-from hacrl.runs.files import make_directory, truncate_jsonl, write_atomic
+from hacrl.runs.files import make_directory, remove_file, step_of, truncate_jsonl, write_atomic
 from hacrl.sharing import write_step
 from hacrl.symptoms import with_own
 from hacrl.training.alerts import Alerts
@@ -30,6 +31,7 @@ from hacrl.training.team import Member, Team
 from hacrl.training.update_log import forget_after, write_updates, write_warnings
 from hacrl.training.updates import update_records
 
+TRAINER_FILE = "trainer.json"
 Evaluations = dict[str, dict[str, Evaluation]]
 """Agent -> task -> the evaluation of the agent alone."""
 
@@ -117,12 +119,12 @@ class Run:
         if checkpoint is not None:
             self._load(checkpoint)
         step = self.progress.step
-        truncate_jsonl(self.directory.metrics, lambda line: step > 0 and line["step"] <= step)
+        truncate_jsonl(self.directory.metrics, lambda line: step > 0 and step_of(line) <= step)
         forget_after(self.directory, step)
         for kept in (self.directory.trajectories, self.directory.evaluations):
             for written, path in step_files(kept).items():
                 if written > step:
-                    path.unlink()
+                    remove_file(path)
 
     def _records(self, stop: StopRequest) -> Iterable[StepRecord]:
         """The next step, or all steps to the next barrier; counts their CPU time."""
@@ -202,7 +204,7 @@ class Run:
         for name in team.lost:  # an agent lost while saving may have left a partial state
             shutil.rmtree(directory / state_directory(name), ignore_errors=True)
         return {
-            "trainer.json": {
+            TRAINER_FILE: {
                 "recipe": team.recipe.resolved(),
                 "step": progress.step,
                 "seconds": progress.seconds,
@@ -217,7 +219,7 @@ class Run:
         }
 
     def _load(self, checkpoint: Checkpoint) -> None:
-        state = checkpoint.json("trainer.json")
+        state = read_trainer(checkpoint)
         differences = recipe_differences(state["recipe"], self.team.recipe.resolved())
         if differences:
             problems = [Problem("", difference) for difference in differences]
@@ -235,6 +237,13 @@ class Run:
         self.team.lost.update(state.get("lost", ()))
         for member in self.team.present:
             member.policy.read_state(checkpoint.directory(state_directory(member.name)))
+
+
+def read_trainer(checkpoint: Checkpoint) -> dict[str, Any]:
+    """What a checkpoint says besides the agents' states."""
+    state: dict[str, Any] = checkpoint.json(TRAINER_FILE)
+    check(checkpoint.path / TRAINER_FILE, TRAINER, state, "the state of a training run")
+    return state
 
 
 def state_directory(agent: str) -> str:

@@ -14,6 +14,7 @@ from hacrl.recipe import Recipe, load_recipe, parse_recipe
 from hacrl.rewards import RewardFunction
 from hacrl.runs.directory import RunDirectory
 from hacrl.runs.files import write_json
+from hacrl.runs.reader import RunReader
 from hacrl.symptoms import with_own
 from hacrl.tasks import Task, from_rows
 from hacrl.training.display import Display, make_display
@@ -44,6 +45,8 @@ def train(
         recipe = parse_recipe(recipe, overrides)
     open_directory = RunDirectory.resume if resume else RunDirectory.create
     with open_directory(Path(out)) as directory:
+        if resume:
+            RunReader(Path(out)).check()  # before the models are loaded
         team = build_team(recipe, task=task, reward_funcs=reward_funcs, deliver=deliver)
         run = Run(team, directory, display or make_display())
         try:

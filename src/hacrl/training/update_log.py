@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hacrl.runs.directory import RunDirectory, step_files
-from hacrl.runs.files import append_jsonl, make_directory, truncate_jsonl, write_atomic
+from hacrl.runs.files import append_jsonl, make_directory, remove_file, step_of, truncate_jsonl, write_atomic
 from hacrl.training.updates import UpdateRecord
 from hacrl.types import Prompt
 
@@ -35,10 +35,10 @@ def write_warnings(run: RunDirectory, step: int, messages: Iterable[str]) -> Non
 
 def forget_after(run: RunDirectory, step: int) -> None:
     """Drop what was written after a step: a resumed run writes it again."""
-    truncate_jsonl(run.warnings, lambda line: line["step"] <= step)
+    truncate_jsonl(run.warnings, lambda line: step_of(line) <= step)
     for written, path in step_files(run.updates).items():
         if written > step:
-            path.unlink()
+            remove_file(path)
 
 
 def _prompt(prompt: Prompt) -> dict[str, Any]:

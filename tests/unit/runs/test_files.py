@@ -13,11 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hacrl.runs.directory import RunDirectory
 from hacrl.runs.files import (
     StorageError,
     append_jsonl,
     digest,
+    is_integer,
+    is_number,
     make_directory,
+    parse_json,
+    read_json,
     read_jsonl,
     truncate_jsonl,
     write_atomic,
@@ -72,12 +77,64 @@ def test_a_failed_replacement_leaves_the_old_content(
     assert names(tmp_path) == ["config.json"]
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux's /dev/full")
-def test_a_full_disk_says_what_to_do() -> None:
-    full = Path("/dev/full")
-    for write in (lambda: write_synced(full, b"data"), lambda: append_jsonl(full, {"step": 1})):
-        with pytest.raises(StorageError, match=r"/dev/full: No space left on device \(free some space"):
+@pytest.mark.usefixtures("small_disk")
+def test_a_full_disk_says_what_to_do(tmp_path: Path) -> None:
+    file, much = tmp_path / "file", "x" * 5000
+    for write in (
+        lambda: write_synced(file, much.encode()),
+        lambda: write_atomic(file, much.encode()),
+        lambda: append_jsonl(file, {"text": much}),
+    ):
+        with pytest.raises(StorageError, match=r"file: File too large \(free some space"):
             write()
+
+
+def make_fifo(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def make_loop(path: Path) -> None:
+    path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("make", [make_fifo, make_loop, Path.mkdir], ids=["pipe", "loop", "directory"])
+def test_what_is_no_file_is_neither_read_nor_written_and_nothing_waits(tmp_path: Path, make: Any) -> None:
+    path = tmp_path / "metrics.jsonl"
+    make(path)
+    for use in (
+        lambda: read_json(path),
+        lambda: read_jsonl(path),
+        lambda: digest(path),
+        lambda: append_jsonl(path, {}),
+        lambda: write_synced(path, b""),
+        lambda: truncate_jsonl(path, lambda line: True),
+    ):
+        with pytest.raises(StorageError, match=r"metrics\.jsonl"):
+            use()
+    assert os.path.lexists(path)
+
+
+def test_nothing_is_written_through_a_link(tmp_path: Path) -> None:
+    """A run directory of somebody else's may hold links to the user's files."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    for name in ("metrics.jsonl", ".config.json.tmp"):
+        (tmp_path / name).symlink_to(victim)
+    with pytest.raises(StorageError, match=r"cannot append to .*metrics\.jsonl"):
+        append_jsonl(tmp_path / "metrics.jsonl", {"step": 1})
+    write_atomic(tmp_path / "config.json", b"{}")
+    assert (tmp_path / "config.json").read_bytes() == b"{}"
+    (tmp_path / "run.lock").symlink_to(victim)
+    with pytest.raises(StorageError, match=r"cannot lock .*run\.lock"), RunDirectory.resume(tmp_path):
+        pass
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.skipif(not Path("/dev/null").is_char_device(), reason="needs /dev/null")
+def test_a_device_is_not_replaced() -> None:
+    with pytest.raises(StorageError, match="/dev/null is not a regular file and is not replaced"):
+        write_atomic(Path("/dev/null"), b"")
+    assert Path("/dev/null").is_char_device()
 
 
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES])
@@ -114,6 +171,47 @@ def test_lines_are_read_back(tmp_path: Path) -> None:
     for record in records:
         append_jsonl(path, record)
     assert read_jsonl(path) == records
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (b"[" * 100_000 + b"]" * 100_000, "nested more than 64 levels deep"),
+        (b'{"a": ' * 65 + b"1" + b"}" * 65, "nested more than 64 levels deep"),
+        (b'{"a": Infinity}', "Infinity is not a number"),
+        (b'{"a": "\x00"}', "Invalid control character"),
+        (b'{"a": "\xff"}', "invalid start byte"),
+        (b'{"a": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
+        (b"\x00" * 10, "Expecting value"),
+        (b"", "Expecting value"),
+    ],
+)
+def test_json_that_is_refused_is_named_by_its_line(tmp_path: Path, line: bytes, reason: str) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 1}\n' + line + b"\n")
+    with pytest.raises(StorageError, match=rf"metrics\.jsonl, line 2 is not JSON: .*{reason}"):
+        read_jsonl(path)
+    path.write_bytes(line)
+    with pytest.raises(StorageError, match=rf"metrics\.jsonl is not JSON: .*{reason}"):
+        read_json(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "whole", "number"),
+    [
+        ("1", 1, 1),
+        ("1.5", 0, 1),
+        ("true", 0, 0),
+        ("1e999", 0, 0),
+        ("-1e301", 0, 0),
+        ("9" * 30, 0, 1),
+        ("9" * 400, 0, 0),
+        ('"1"', 0, 0),
+        ("null", 0, 0),
+    ],
+)
+def test_what_counts_as_a_number(text: str, whole: int, number: int) -> None:
+    assert (is_integer(parse_json(text.encode())), is_number(parse_json(text.encode()))) == (whole, number)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, {1}])

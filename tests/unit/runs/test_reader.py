@@ -23,6 +23,9 @@ RECIPE: dict[str, Any] = {
 }
 
 
+SUMMARY: dict[str, Any] = {"method": "hacpo", "task": "digits", "steps": 2, "seconds": 1.5, "agents": {}}
+
+
 def test_the_rules_of_symptoms_come_back(tmp_path: Path) -> None:
     rules = [asdict(symptom) for symptom in COMMON]
     config = {"recipe": RECIPE, "versions": {}, "symptoms": rules}
@@ -30,6 +33,14 @@ def test_the_rules_of_symptoms_come_back(tmp_path: Path) -> None:
     assert [Symptom(**rule) for rule in RunReader(tmp_path).symptoms] == list(COMMON)
     write_config(tmp_path)
     assert RunReader(tmp_path).symptoms == []
+
+
+def with_recipe(**changes: Any) -> str:
+    return json.dumps({"recipe": RECIPE | changes, "versions": {}})
+
+
+def with_symptom(**changes: Any) -> str:
+    return json.dumps({"recipe": RECIPE, "versions": {}, "symptoms": [asdict(COMMON[0]) | changes]})
 
 
 def write_config(path: Path, **changes: Any) -> None:
@@ -46,13 +57,13 @@ def test_the_small_files_of_a_run(tmp_path: Path) -> None:
         _ = run.final_summary
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "x": 0.5}\n{"step": 2, "x"')
     (tmp_path / "warnings.jsonl").write_text('{"step": 1, "message": "flat"}\n')
-    (tmp_path / "summary.json").write_text('{"agents": {}}')
+    (tmp_path / "summary.json").write_text(json.dumps(SUMMARY))
     (tmp_path / "evaluations").mkdir()
     (tmp_path / "evaluations" / "step_000004.json").write_text('{"ada": {}}')
     run = RunReader(tmp_path)
     assert run.metrics == [{"step": 1, "x": 0.5}]  # the second line is still being written
     assert run.warnings == [{"step": 1, "message": "flat"}]
-    assert run.summary == run.final_summary == {"agents": {}}
+    assert run.summary == run.final_summary == SUMMARY
     assert run.evaluation(4) == {"ada": {}}
 
 
@@ -68,14 +79,30 @@ def test_a_directory_without_a_run_is_named(tmp_path: Path) -> None:
     [
         ("", r"config\.json is not JSON"),
         ("[]", r"config\.json is not a JSON object"),
-        ("{}", r"config\.json is not the configuration of a run: recipe: expected the recipe's keys"),
-        (json.dumps(RECIPE), "recipe: expected the recipe's keys, got 'None'"),
-        (json.dumps({"recipe": RECIPE, "versions": {}, "symptoms": [{}]}), "symptoms: expected rules"),
-        (json.dumps({"recipe": RECIPE}), "versions: expected versions by package"),
-        (json.dumps({"recipe": RECIPE | {"agents": [{"name": 1}]}, "versions": {}}), "agents: expected"),
-        (json.dumps({"recipe": RECIPE | {"method": "hacpo"}, "versions": {}}), "method: expected a name"),
-        (json.dumps({"recipe": RECIPE | {"seed": "3"}, "versions": {}}), "seed: expected a whole number"),
-        (json.dumps({"recipe": RECIPE | {"task": None}, "versions": {}}), "task: expected a task"),
+        ("{}", r"config\.json is not the configuration of a run: it has no recipe"),
+        ("[" * 100_000, r"config\.json is not JSON: nested more than 64 levels deep"),
+        ('{"a": ' + "[" * 70 + "]" * 70 + "}", r"config\.json is not JSON: nested more than 64 levels deep"),
+        ('{"x": NaN}', r"config\.json is not JSON: NaN is not a number"),
+        ('{"x": "\0"}', r"config\.json is not JSON: Invalid control character"),
+        ('{"recipe": 3}', "recipe: .*valid dictionary"),
+        (json.dumps({"recipe": RECIPE, "versions": {}, "symptoms": [{}]}), r"symptoms\.0\.measure: Field"),
+        (json.dumps({"recipe": RECIPE}), "versions: Field required"),
+        (
+            json.dumps({"recipe": RECIPE, "versions": {"torch": 2}}),
+            r"versions\.torch: .* valid string, got 2",
+        ),
+        (with_recipe(agents=[{"name": 1}]), r"agents\.0\.name: .*got 1"),
+        (with_recipe(agents=[{"name": "../../etc", "model": "m"}]), r"name: .*pattern.*got '\.\./\.\./etc'"),
+        (with_recipe(agents=[{"name": "a\n", "model": "m"}]), r"agents\.0\.name: .*pattern"),
+        (with_recipe(method="hacpo"), r"method: .*got 'hacpo'"),
+        (with_recipe(seed="3"), r"seed: .*valid integer, got '3'"),
+        (with_recipe(seed=10**30), "seed: .*less than or equal to"),
+        (with_recipe(task=None), "task.*: .*got None"),
+        (with_symptom(found="{value.__class__}"), r"symptoms\.0\.found: .*no placeholder but {value}"),
+        (with_symptom(found="{value:9999999999f}"), "no placeholder but {value}"),
+        (with_symptom(found="{"), "found: "),
+        (with_symptom(side="beside"), "side: Input should be 'above' or 'below', got 'beside'"),
+        (with_symptom(bound="much"), "bound: .*valid number, got 'much'"),
     ],
 )
 def test_a_bad_configuration_is_named(tmp_path: Path, content: str, message: str) -> None:
@@ -101,10 +128,22 @@ def test_a_bad_line_is_named(tmp_path: Path, file: str, line: str, message: str)
         getattr(RunReader(tmp_path), file)
 
 
-@pytest.mark.parametrize("content", ["[]", "{}", '{"agents": 3}'])
-def test_a_bad_summary_is_named(tmp_path: Path, content: str) -> None:
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("[]", "a JSON object"),
+        ("{}", "method: Field required"),
+        (json.dumps(SUMMARY | {"agents": 3}), "agents: .*got 3"),
+        (json.dumps(SUMMARY | {"seconds": "x"}), "seconds: .*valid number, got 'x'"),
+        (json.dumps(SUMMARY)[:-1] + ', "seconds": 1e999}', "seconds: .*finite number"),
+        (json.dumps(SUMMARY | {"steps": -1}), "steps: .*greater than or equal to 0, got -1"),
+        (json.dumps(SUMMARY | {"agents": {"a": {"after": []}}}), r"agents\.a\.model: Field required"),
+        (json.dumps(SUMMARY | {"agents": {"../a": {}}}), r"agents\.\.\./a.*pattern"),
+    ],
+)
+def test_a_bad_summary_is_named(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "summary.json").write_text(content)
-    with pytest.raises(StorageError, match=r"summary\.json is not"):
+    with pytest.raises(StorageError, match=rf"summary\.json is not .*{message}"):
         _ = RunReader(tmp_path).summary
 
 

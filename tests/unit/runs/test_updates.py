@@ -46,13 +46,16 @@ def test_prompts_and_updates_come_back(tmp_path: Path) -> None:
     [
         ({"learner": None}, "learner: expected a name"),
         ({"update": 0.5}, "update: expected a whole number"),
-        ({"window": [1.0]}, "window: expected two numbers or null"),
+        ({"window": [1.0]}, "window: expected two numbers from 0 or null"),
         ({"source": "ada"}, "source: expected a list of names"),
         ({"sample": [0, True]}, "sample: expected a list of whole numbers"),
-        ({"ratio": [1.0, "1"]}, "ratio: expected a list of numbers or nulls"),
+        ({"ratio": [1.0, "1"]}, "ratio: expected a list of numbers from 0 or nulls"),
         ({"place": [None, "beside"]}, "place: expected a list of inside, below, above or nulls"),
         ({"coefficient": [0.5]}, "coefficient: 1 entries, but source has 2"),
         ({"prompts": []}, "prompts: expected the step's prompts by id"),
+        ({"prompts": {"p": 3}}, "p: expected a text and an answer, got '3'"),
+        ({"window": [-1e200, 1.0]}, "window: expected two numbers from 0 or null"),
+        ({"ratio": [1.0, -1.0]}, "ratio: expected a list of numbers from 0 or nulls"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:

@@ -115,7 +115,10 @@ def _audit(run: SavedRun, team: Team, size: SampleSize, on_progress: OnProgress)
     progress.begin("toy vocabulary")
     toy = _toy(team)
     symptoms = with_own(team.method.symptoms)
-    found = [*_measured(checkpoints, symptoms), *_toy_warnings(toy, symptoms)]
+    left_out = [
+        f"step {checkpoints[-1].step}: {who} is left out: {why}" for who, why in fresh.retired.items()
+    ]
+    found = [*left_out, *_measured(checkpoints, symptoms), *_toy_warnings(toy, symptoms)]
     return Audit(size, groups, checkpoints, toy, found)
 
 

@@ -10,7 +10,7 @@ from hacrl.runs.checkpoint_format import Checkpoint
 from hacrl.runs.directory import RunDirectory
 from hacrl.runs.files import StorageError
 from hacrl.runs.reader import RunReader
-from hacrl.training.run import state_directory
+from hacrl.training.run import read_trainer, state_directory
 from hacrl.training.team import Team
 
 
@@ -37,10 +37,12 @@ def open_run(path: Path, checkpoint: int | None = None) -> SavedRun:
 
 
 def restore(team: Team, checkpoint: Checkpoint) -> None:
-    """Load the weights and capabilities of a checkpoint into the team."""
-    state = checkpoint.json("trainer.json")
+    """Load the weights and capabilities of a checkpoint into the team; a lost agent's are not there."""
+    state = read_trainer(checkpoint)
     team.capability.load_state_dict(state["capability"])
     team.retired.clear()
     team.retired.update(state["retired"])
-    for member in team.members:
+    team.lost.clear()
+    team.lost.update(state.get("lost", ()))
+    for member in team.present:
         member.policy.read_state(checkpoint.directory(state_directory(member.name)))

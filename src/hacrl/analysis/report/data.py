@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from hacrl.analysis.report.ratios import ratio_data
 from hacrl.analysis.report.responses import response_data
 from hacrl.analysis.report.series import columns, outcomes
 from hacrl.runs.files import StorageError
-from hacrl.runs.reader import RunReader
+from hacrl.runs.reader import NotARun, RunReader
 from hacrl.symptoms import COMMON, Symptom
 
 ALONE = "gspo"
@@ -21,14 +23,26 @@ ALONE = "gspo"
 _BASELINE_CURVES = re.compile(r"agent/[^/]+/(accuracy|reward|eval/.*)")
 
 
-def report_data(runs: Sequence[Path], baseline: Path | None = None) -> dict[str, Any]:
-    """The data of a page on one or several runs; without `baseline`, `find_baseline` looks for each run's."""
+def warn(text: str) -> None:
+    """Tell the user, outside the page."""
+    print(f"warning: {text}", file=sys.stderr)
+
+
+def report_data(
+    runs: Sequence[Path], baseline: Path | None = None, warn: Callable[[str], None] = warn
+) -> dict[str, Any]:
+    """The data of a page on one or several runs; without `baseline`, `find_baseline` looks for each run's.
+
+    `warn` is told of runs beside them that cannot be read.
+    """
     names = _names(runs)
-    return {"runs": [_run(RunReader(path), name, baseline) for path, name in zip(runs, names, strict=True)]}
+    return {
+        "runs": [_run(RunReader(path), name, baseline, warn) for path, name in zip(runs, names, strict=True)]
+    }
 
 
-def _run(run: RunReader, name: str, baseline: Path | None) -> dict[str, Any]:
-    alone = baseline or find_baseline(run)
+def _run(run: RunReader, name: str, baseline: Path | None, warn: Callable[[str], None]) -> dict[str, Any]:
+    alone = baseline_data(baseline, run) if baseline else find_baseline(run, warn)
     curves = columns(run.metrics)
     results = outcomes(run.summary)
     ratios = ratio_data(run)
@@ -45,7 +59,7 @@ def _run(run: RunReader, name: str, baseline: Path | None) -> dict[str, Any]:
         **curves,
         "outcomes": results,
         "seconds": run.summary["seconds"] if run.summary else None,
-        "baseline": baseline_data(alone, run) if alone else None,
+        "baseline": alone,
         "ratios": ratios,
         "responses": response_data(run),
         "warnings": run.warnings,
@@ -55,22 +69,29 @@ def _run(run: RunReader, name: str, baseline: Path | None) -> dict[str, Any]:
 
 def _names(runs: Sequence[Path]) -> list[str]:
     """The shortest ends of the paths that differ: `hacpo/seed_0` and `gspo/seed_0`."""
-    resolved = [path.resolve() for path in runs]
+    resolved = [_resolved(path) for path in runs]
     depth = 1
     while len({path.parts[-depth:] for path in resolved}) < len(set(resolved)):
         depth += 1
     return ["/".join(path.parts[-depth:]) for path in resolved]
 
 
-def find_baseline(run: RunReader) -> Path | None:
-    """A run of the same agents alone, with the same task and seed, where demos and comparisons put one."""
+def find_baseline(run: RunReader, warn: Callable[[str], None] = warn) -> dict[str, Any] | None:
+    """A run of the same agents alone, with the same task and seed, where demos and comparisons put one.
+
+    One that cannot be read is skipped with a warning.
+    """
     if run.method == ALONE:
         return None
-    for path in _neighbours(run.path.resolve()):
-        with suppress(StorageError):  # not a run, or its files are being written
+    for path in _neighbours(_resolved(run.path)):
+        try:
             other = RunReader(path)
             if other.method == ALONE and _identity(other.recipe) == _identity(run.recipe):
-                return path
+                return baseline_data(path, run)
+        except NotARun:  # a model's directory, for example
+            continue
+        except StorageError as error:
+            warn(f"no comparison with {path}: {error}")
     return None
 
 
@@ -91,8 +112,14 @@ def baseline_data(path: Path, run: RunReader) -> dict[str, Any]:
 
 def _neighbours(path: Path) -> list[Path]:
     """Runs beside this one: `demo/alone` for `demo/together`, `runs/gspo/seed_3` for `runs/hacpo/seed_3`."""
-    configs = [*path.parent.glob("*/config.json"), *path.parent.parent.glob(f"*/{path.name}/config.json")]
+    name = glob.escape(path.name)
+    configs = [*path.parent.glob("*/config.json"), *path.parent.parent.glob(f"*/{name}/config.json")]
     return sorted({config.parent for config in configs} - {path})
+
+
+def _resolved(path: Path) -> Path:
+    """An absolute path; unlike `Path.resolve`, without an error for links that lead in a circle."""
+    return Path(os.path.realpath(path))
 
 
 def _identity(recipe: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -31,7 +31,7 @@ SCRIPTS = (
 def write_report(run: Path, out: Path | None = None, baseline: Path | None = None) -> Path:
     """Write a run's report, by default to `report.html` in its directory."""
     path = out or run / "report.html"
-    write_atomic(path, render(report_data([run], baseline)).encode())
+    write_atomic(path, encoded(render(report_data([run], baseline))))
     return path
 
 
@@ -66,6 +66,11 @@ def embedded(data: Mapping[str, Any]) -> str:
     """JSON that is safe inside a script element, whatever its texts contain."""
     text = json.dumps(data, allow_nan=False, ensure_ascii=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def encoded(text: str) -> bytes:
+    """UTF-8, with a question mark for half a surrogate pair, which a response may hold."""
+    return text.encode(errors="replace")
 
 
 @cache

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hacrl.analysis.report.series import MOST_STEPS, rounded, spread
+from hacrl.runs.files import file_status
 from hacrl.runs.reader import RunReader
 from hacrl.runs.updates import LoggedUpdate, read_updates
 
@@ -38,7 +39,9 @@ class StepCounts:
 
 def ratio_data(run: RunReader) -> dict[str, Any] | None:
     """Histograms of ratios, and each source's share of the gradient; None if the run kept no update log."""
-    steps = {step: _count(path, path.stat().st_mtime_ns) for step, path in run.update_files().items()}
+    agents = frozenset(run.agents)
+    files = run.update_files().items()
+    steps = {step: _count(path, file_status(path).st_mtime_ns, agents) for step, path in files}
     if not steps:
         return None
     width, first, bins = _bins(list(steps.values()))
@@ -69,10 +72,10 @@ def ratio_data(run: RunReader) -> dict[str, Any] | None:
 
 
 @lru_cache(maxsize=4096)
-def _count(path: Path, written: int) -> StepCounts:
+def _count(path: Path, written: int, agents: frozenset[str]) -> StepCounts:
     """Totals of a file, cached by the time it was `written`."""
     counts = StepCounts()
-    for update in read_updates(path).updates:
+    for update in read_updates(path, agents).updates:
         _add(counts, update)
     return counts
 

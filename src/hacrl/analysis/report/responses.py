@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -13,6 +14,9 @@ from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
 
 from hacrl.analysis.report.series import spread
+from hacrl.huggingface import panics_as_errors
+from hacrl.printable import printable
+from hacrl.runs.files import StorageError, file_status, read_bytes
 from hacrl.runs.reader import RunReader
 from hacrl.runs.trajectories import read_step
 from hacrl.runs.updates import PLACES, LoggedUpdate, StepUpdates, read_updates
@@ -45,26 +49,30 @@ def response_data(run: RunReader) -> dict[str, Any] | None:
         return None
     for most in (MOST_STEPS, 12, 6, 3, FEWEST_STEPS):
         steps = spread(list(files), most)
-        if most > FEWEST_STEPS and sum(files[step].stat().st_size for step in steps) > MOST_READ:
+        if most > FEWEST_STEPS and sum(file_status(files[step]).st_size for step in steps) > MOST_READ:
             continue
-        by_step = {step: _by_prompt(files[step], files[step].stat().st_mtime_ns, step) for step in steps}
+        by_step = {step: _groups(files[step], step, run) for step in steps}
         number = _fitting(list(by_step.values()), learners=len(run.agents))
         if number:
             break
     return _packed(run, by_step, max(1, number), len(files))
 
 
+def _groups(path: Path, step: int, run: RunReader) -> Groups:
+    return _by_prompt(path, file_status(path).st_mtime_ns, step, frozenset(run.agents))
+
+
 @lru_cache(maxsize=2 * MOST_STEPS)
-def _by_prompt(path: Path, written: int, step: int) -> Groups:
+def _by_prompt(path: Path, written: int, step: int, agents: frozenset[str]) -> Groups:
     """A step's responses, prompts in the order of their hashes; cached by the time the file was `written`."""
     groups: Groups = defaultdict(list)
-    for trajectory in read_step(path):
+    for trajectory in read_step(path, agents):
         groups[trajectory.prompt_id].append(trajectory)
     return {prompt: groups[prompt] for prompt in sorted(groups, key=lambda prompt: _hash(step, prompt))}
 
 
 def _hash(step: int, prompt: str) -> bytes:
-    return hashlib.blake2b(f"{step}/{prompt}".encode(), digest_size=8).digest()
+    return hashlib.blake2b(f"{step}/{prompt}".encode(errors="surrogatepass"), digest_size=8).digest()
 
 
 def _fitting(steps: Sequence[Groups], learners: int) -> int:
@@ -89,7 +97,7 @@ def _packed(run: RunReader, by_step: Mapping[int, Groups], number: int, steps_in
     for step, groups in by_step.items():
         chosen = list(groups)[:number]
         prompts |= dict.fromkeys(chosen)
-        logged = read_updates(update_files[step]) if step in update_files else StepUpdates({}, [])
+        logged = read_updates(update_files[step], agents) if step in update_files else StepUpdates({}, [])
         prompts |= {name: text for name, text in logged.prompts.items() if name in chosen}
         updates = _updates_by_response(logged.updates, agents, set(chosen))
         for trajectory in (trajectory for prompt in chosen for trajectory in groups[prompt]):
@@ -162,7 +170,15 @@ def _short(value: float | None) -> float | None:
 def load_tokenizers(run: RunReader) -> dict[str, Tokenizer]:
     """The tokenizers that a finished run exported with its agents."""
     files = {agent: run.directory.agents / agent / "tokenizer.json" for agent in run.agents}
-    return {agent: Tokenizer.from_file(str(file)) for agent, file in files.items() if file.is_file()}
+    return {agent: _tokenizer(file) for agent, file in files.items() if os.path.lexists(file)}
+
+
+def _tokenizer(file: Path) -> Tokenizer:
+    try:
+        with panics_as_errors():
+            return Tokenizer.from_buffer(read_bytes(file))
+    except ValueError as error:
+        raise StorageError(f"{file} is not a tokenizer: {printable(str(error), 200)}") from error
 
 
 def piece_lengths(tokenizer: Tokenizer | None, token_ids: Sequence[int], text: str) -> list[int] | None:
@@ -170,5 +186,9 @@ def piece_lengths(tokenizer: Tokenizer | None, token_ids: Sequence[int], text: s
     if tokenizer is None:
         return None
     stream = DecodeStream(skip_special_tokens=True)
-    pieces = [stream.step(tokenizer, token) or "" for token in token_ids]
+    try:
+        with panics_as_errors():
+            pieces = [stream.step(tokenizer, token) or "" for token in token_ids]
+    except Exception:  # the library's own class: the tokens are another tokenizer's
+        return None
     return [len(piece) for piece in pieces] if "".join(pieces) == text else None

@@ -11,8 +11,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from hacrl.analysis.report.data import report_data
-from hacrl.analysis.report.page import embedded, render
+from hacrl.analysis.report.data import report_data, warn
+from hacrl.analysis.report.page import embedded, encoded, render
 from hacrl.runs.files import StorageError
 from hacrl.runs.reader import RunReader
 
@@ -27,7 +27,8 @@ class LiveRuns:
         self._baseline = baseline
         self._lock = Lock()
         self._tag = ""
-        self._data = report_data(runs, baseline)
+        self._warned: set[str] = set()
+        self._data = self._read()
 
     def now(self) -> tuple[str, dict[str, Any]]:
         """The data and a tag that changes with it; if a run cannot be read, the data of the last time."""
@@ -38,9 +39,17 @@ class LiveRuns:
                 with suppress(
                     ValueError, OSError, StorageError
                 ):  # a file is being replaced: try again at the next request
-                    self._data = report_data(self._runs, self._baseline)
+                    self._data = self._read()
                     self._tag = tag
             return self._tag, self._data
+
+    def _read(self) -> dict[str, Any]:
+        return report_data(self._runs, self._baseline, self._warn_once)
+
+    def _warn_once(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            warn(text)
 
 
 def make_server(runs: LiveRuns, port: int = 0) -> ThreadingHTTPServer:
@@ -54,7 +63,7 @@ def make_server(runs: LiveRuns, port: int = 0) -> ThreadingHTTPServer:
             if self.headers.get("Host") not in hosts:  # a request under another host name (DNS rebinding)
                 self._reply(HTTPStatus.FORBIDDEN, "text/plain", b"This page is for this machine alone.\n")
             elif self.path == "/":
-                self._reply(HTTPStatus.OK, "text/html", render(runs.now()[1], live=True).encode())
+                self._reply(HTTPStatus.OK, "text/html", encoded(render(runs.now()[1], live=True)))
             elif self.path == "/data.json":
                 self._data()
             else:
@@ -65,7 +74,7 @@ def make_server(runs: LiveRuns, port: int = 0) -> ThreadingHTTPServer:
             if self.headers.get("If-None-Match") == tag:
                 self._reply(HTTPStatus.NOT_MODIFIED, "application/json", b"", tag)
             else:
-                self._reply(HTTPStatus.OK, "application/json", embedded(data).encode(), tag)
+                self._reply(HTTPStatus.OK, "application/json", encoded(embedded(data)), tag)
 
         def _reply(self, status: HTTPStatus, kind: str, body: bytes, tag: str | None = None) -> None:
             self.send_response(status)

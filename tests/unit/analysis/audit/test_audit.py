@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from io import StringIO
 
@@ -21,6 +22,7 @@ from hacrl.cli.app import app
 from hacrl.methods.commons import Commons
 from hacrl.methods.hacpo import Hacpo
 from hacrl.methods.naive import Naive
+from hacrl.runs.checkpoint_format import seal_checkpoint
 from hacrl.runs.files import StorageError
 from hacrl.symptoms import with_own
 from hacrl.training.team import build_team
@@ -87,6 +89,34 @@ def test_an_audit_leaves_the_run_as_it_is(finished, found):
         assert {m.name: m.policy.fingerprint() for m in exported.members} == final
     finally:
         exported.close()
+
+
+def test_an_agent_that_the_run_lost_is_left_out_and_named(tmp_path):
+    agents = {name: make_agent(tmp_path / name, seed) for seed, name in enumerate(("ada", "bob", "eve"))}
+    run(recipe(agents, steps=1, evaluation={"prompts": 2, "before": False}), tmp_path / "run")
+    lose(tmp_path / "run" / "checkpoints" / "step_00000001", "bob")
+    found = audit(tmp_path / "run", SMALL, reward_funcs=[short_answers])
+    assert {(pair.source, pair.learner) for pair in found.checkpoints[0].pairs} == {
+        ("ada", "eve"),
+        ("eve", "ada"),
+    }
+    assert found.warnings[0] == "step 1: bob is left out: its process was killed"
+    lose(tmp_path / "run" / "checkpoints" / "step_00000001", "eve")
+    alone = audit(tmp_path / "run", SMALL, reward_funcs=[short_answers])
+    assert alone.checkpoints[0].pairs == []
+    assert [text.split(":")[1] for text in alone.warnings[:2]] == [" bob is left out", " eve is left out"]
+    list(audit_tables(alone))
+
+
+def lose(checkpoint, agent):
+    """What a checkpoint holds after an agent was lost under `runtime.on_failure: degrade`."""
+    shutil.rmtree(checkpoint / "agents" / agent)
+    (checkpoint / "manifest.json").unlink()
+    state = json.loads((checkpoint / "trainer.json").read_text())
+    state["retired"][agent] = "its process was killed"
+    state["lost"].append(agent)
+    (checkpoint / "trainer.json").unlink()
+    seal_checkpoint(checkpoint, 1, None, {"trainer.json": json.dumps(state).encode()})
 
 
 def test_the_cosine_is_also_measured_live(finished):
