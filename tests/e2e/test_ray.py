@@ -39,7 +39,14 @@ def agents(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def settings(agents) -> dict[str, Any]:
-    return recipe(agents, steps=3, evaluation={"prompts": 3, "every": 2}, audit={"every": 2})
+    return recipe(
+        agents,
+        steps=3,
+        dynamic_sampling=1,
+        sampling={"max_new_tokens": 6, "stop": ["7"]},
+        evaluation={"prompts": 3, "every": 2},
+        audit={"every": 2},
+    )
 
 
 @pytest.fixture(scope="module")

@@ -48,8 +48,17 @@ class StopAt(Silent):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_stopped_and_resumed_run_is_bit_identical(agents, tmp_path):
-    settings = recipe(pair(agents), evaluation={"prompts": 6, "every": 2, "samples": 2})
+CHOOSY = {
+    "dynamic_sampling": 2,
+    "sampling": {"max_new_tokens": 6, "stop": ["7", "ab"], "top_k": 40, "min_p": 0.01},
+    "updates": {"mask_truncated": True},
+}
+"""Not all of what is drawn is trained on."""
+
+
+@pytest.mark.parametrize("changes", [{}, CHOOSY], ids=["plain", "choosy"])
+def test_a_stopped_and_resumed_run_is_bit_identical(agents, tmp_path, changes):
+    settings = recipe(pair(agents), evaluation={"prompts": 6, "every": 2, "samples": 2}, **changes)
     run(settings, tmp_path / "whole")
     with pytest.raises(Stopped, match="after step 3"):
         run(settings, tmp_path / "stopped", display=StopAt(3))

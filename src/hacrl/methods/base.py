@@ -42,6 +42,8 @@ class View:
     in baselines, but are not trained on again."""
     awaited: frozenset[str] = frozenset()
     """Asynchronous runs: agents whose responses of this step have not arrived yet."""
+    mask_truncated: bool = False
+    """Whether responses that were cut off are left out of the loss (`updates.mask_truncated`)."""
 
     @property
     def k(self) -> int:
@@ -64,6 +66,14 @@ class View:
     def verified(self) -> Tensor:
         """[j, b, i] bool: responses with the full reward."""
         return self.table.mask & (self.table.rewards >= self.reward_max)
+
+    @property
+    def trainable(self) -> Tensor:
+        """[j, b, i] bool: the scored responses that may be trained on; loss terms are restricted to these.
+
+        Baselines are taken over all scored ones.
+        """
+        return self.table.mask & ~self.table.truncated if self.mask_truncated else self.table.mask
 
     @property
     def new(self) -> Tensor:

@@ -99,6 +99,7 @@ def imitation_term(view: View, pool: Tensor, updates: int, passes: int = 1) -> L
     -mean over prompts x of 1/|C(x)| * sum over y in C(x) of log pi(y) / c, with c the mean length of the
     pool's texts. The mean over rows that an update takes becomes the mean over prompts by the weights.
     """
+    pool = pool & view.trainable
     texts = pool.sum((0, 2)).clamp(min=1).double()  # [b], |C(x)|
     rows, prompts = int(pool.sum()), int(pool.any(2).any(0).sum())
     weights = torch.where(

@@ -49,6 +49,8 @@ class Recipe(Settings):
     """Prompts drawn in each step."""
     samples_per_prompt: Count = 8
     """Responses every agent draws for each prompt."""
+    dynamic_sampling: Annotated[int, Field(ge=0)] = 0
+    """How often prompts on which the rewards of each agent are all equal are replaced in a step; 0: never."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """The same seed gives the same run."""
     sampling: SamplingSettings = SamplingSettings()
@@ -137,6 +139,11 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
     yield from _runtime(recipe)
     yield from _engines(recipe)
     yield from _asynchronous(recipe)
+    if recipe.dynamic_sampling and recipe.method.critic is not None:
+        yield Problem(
+            "dynamic_sampling",
+            f"expected 0 with method {recipe.method.name}: its advantages come from a critic",
+        )
     yield from recipe.method.problems(recipe)
 
 
@@ -149,6 +156,10 @@ def _asynchronous(recipe: Recipe) -> Iterator[Problem]:
             "checkpoint.every",
             "expected more than 1 with exchange.asynchronous, got 1: agents wait for each other at every "
             "checkpoint, which would be every step",
+        )
+    if recipe.dynamic_sampling:
+        yield Problem(
+            "dynamic_sampling", "expected 0 with exchange.asynchronous, where every agent has its own steps"
         )
 
 

@@ -226,6 +226,8 @@ class UpdatesSettings(Settings):
     """Mini-batches that each source's responses are split into, one optimiser update each."""
     tokens_per_micro_batch: Count = 16384
     """Tokens computed at once, at most: bounds memory, changes nothing else."""
+    mask_truncated: bool = False
+    """Leave responses that were cut off at `sampling.max_new_tokens` out of the loss, own and peers'."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
 

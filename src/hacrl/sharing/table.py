@@ -73,6 +73,15 @@ class RewardTable:
     mask: Tensor
     """[j, b, i] bool: the sample exists and has a reward."""
 
+    @property
+    def truncated(self) -> Tensor:
+        """[j, b, i] bool: the response was cut off at the token limit."""
+        found = torch.zeros_like(self.mask)
+        for j, by_prompt in enumerate(self.samples):
+            for b, group in enumerate(by_prompt):
+                found[j, b, : len(group)] = torch.tensor([t.finish_reason == "length" for t in group])
+        return found
+
 
 def arrange(
     step: int, trajectories: Iterable[Trajectory], agents: Sequence[str], prompt_ids: Sequence[str]

@@ -22,16 +22,15 @@ from hacrl.runtime import Traffic
 from hacrl.sharing import LearnerBatch
 from hacrl.training.async_coordinator import AsyncCoordinator, StepSnapshot
 from hacrl.training.model_scores import add_model_scores
+from hacrl.training.rollouts import draw, verify
 from hacrl.training.step import (
     Delivery,
     audit,
     audited,
     batch_means,
     build_batch,
-    draw,
     receive,
     update,
-    verify,
 )
 from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Member, Team

@@ -63,7 +63,7 @@ class Progress:
         """Add the costs of a step."""
         self.step = record.step
         self.seconds += record.elapsed
-        for trajectory in record.trajectories:
+        for trajectory in record.drawn:
             totals = self.totals.setdefault(trajectory.source, Counter())
             totals["rollouts"] += 1
             totals["generated_tokens"] += len(trajectory.token_ids)
@@ -151,7 +151,7 @@ class Run:
             if record.step == recipe.steps:
                 self.progress.after = evaluations
         if recipe.logging.trajectories:
-            write_step(self.directory.path, record.step, record.trajectories)
+            write_step(self.directory.path, record.step, record.drawn)
             write_updates(self.directory, record.step, record.prompts, updates)
         messages = [*self.team.runtime.notices(), *self._alerts.observe(self.team, record, metrics)]
         write_warnings(self.directory, record.step, messages)

@@ -18,27 +18,24 @@ from hacrl import sharing
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.updater import UpdateReport
 from hacrl.methods import View
-from hacrl.sharing import LearnerBatch, Reencoder, arrange, build_batches, collect, own_ending
+from hacrl.sharing import LearnerBatch, Reencoder, arrange, build_batches, own_ending
 from hacrl.training.model_scores import add_engine_weights, add_model_scores, likelihood
+from hacrl.training.rollouts import draw_step
 from hacrl.training.step_metrics import method_metrics
 from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Member, Team
 from hacrl.training.updates import cosines, gradients_by_part
-from hacrl.types import Prompt, Rollout, Trajectory
+from hacrl.types import Prompt, Trajectory
 
 
 def train_step(team: Team, step: int) -> StepRecord:
     """One step: sample, verify, share, and train every agent on the responses it receives."""
-    prompts = team.order.batch(step)  # 1. draw B prompts; freeze every policy as its old policy
-    record, started = StepRecord(step, prompts=tuple(prompts)), time.perf_counter()
+    record, started = StepRecord(step), time.perf_counter()
     team.runtime.traffic()  # discard what was moved between steps
-    asked = team.method.assign(prompts, [member.name for member in team.active])
     record.fingerprints = team.each(lambda member: member.policy.fingerprint())
-    drawn = team.each(lambda member: draw(team, member, asked[member.name], record))  # 2. responses
-    for member in team.active:  # 3. their rewards
-        record.trajectories += verify(team, member, asked[member.name], drawn[member.name], record)
+    prompts = draw_step(team, record)  # 1.-3. prompts, responses of the old policies, their rewards
 
-    team.capability.update(*batch_means(team, record.trajectories))  # 4. capability
+    team.capability.update(*batch_means(team, record.drawn))  # 4. capability
     record.omega = team.capability.omega
     with record.timed("exchange"):  # 5.-6. advantages, coefficients, the learner's tokens
         sent = Delivery(step, prompts, record.trajectories, record.omega)
@@ -67,55 +64,6 @@ class Delivery:
     """Agents whose responses of this step the learner has trained on before."""
     awaited: frozenset[str] = frozenset()
     """Agents that have not published their responses of this step yet."""
-
-
-def draw(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> list[Rollout]:
-    """One agent's responses to the prompts."""
-    with record.timed(f"sample/{member.name}"):
-        return member.policy.sample(prompts, member.samples, team.sampling, team.seed(record.step))
-
-
-def verify(
-    team: Team, member: Member, prompts: Sequence[Prompt], rollouts: Sequence[Rollout], record: StepRecord
-) -> tuple[Trajectory, ...]:
-    """An agent's responses with their rewards. Not thread-safe: all agents share the verifiers."""
-    with record.timed("verify"):
-        scores = team.rewarder.score(
-            [prompt for prompt in prompts for _ in range(member.samples)],
-            [rollout.text for rollout in rollouts],
-            [rollout.token_ids for rollout in rollouts],
-        )
-    record.unscorable.update(score.cause for score in scores if score.cause is not None)
-    for rollout in rollouts:
-        if rollout.engine is not None:
-            record.engine_checks[member.name][rollout.prompt_id, rollout.sample] = rollout.engine
-    fingerprint = record.fingerprints[member.name]
-    trajectories, rejected = collect(
-        Trajectory(
-            step=record.step,
-            prompt_id=rollout.prompt_id,
-            source=member.name,
-            sample=rollout.sample,
-            fingerprint=fingerprint,
-            text=rollout.text,
-            reward=score.reward,
-            finish_reason=rollout.finish_reason,
-            token_ids=rollout.token_ids,
-            token_logps=rollout.token_logps,
-            stop=rollout.stop,
-            ending=rollout.ending,
-        )
-        for rollout, score in zip(rollouts, scores, strict=True)
-    )
-    record.rejected.update(rejected)
-    return trajectories
-
-
-def verified_responses(
-    team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord
-) -> tuple[Trajectory, ...]:
-    """One agent's responses to the prompts, with their rewards."""
-    return verify(team, member, prompts, draw(team, member, prompts, record), record)
 
 
 def batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor, Tensor]:
@@ -160,12 +108,16 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
         likelihood=lambda chosen: likelihood(member.policy, tokens, table, chosen, changed=changed),
         trained_on=received.trained_on,
         awaited=received.awaited,
+        mask_truncated=team.recipe.updates.mask_truncated,
     )
-    terms = [replace(term, mask=term.mask & view.new) for term in team.method.loss_terms(view)]
+    taken = view.new & view.trainable
+    terms = [replace(term, mask=term.mask & taken) for term in team.method.loss_terms(view)]
     if received.step == record.step:  # not again when late responses arrive
         record.method_metrics.update(method_metrics(team, view, terms))
     mini_batches = team.recipe.updates.mini_batches * team.recipe.rollout_factor
     batch = build_batches(table, tokens, terms, team.recipe.exchange, mini_batches)
+    if team.recipe.updates.mask_truncated:
+        batch.left_out["truncated"] += int((table.mask & view.new & ~view.trainable).sum())
     return add_engine_weights(batch, record.engine_checks[member.name])
 
 

@@ -24,12 +24,14 @@ def step_metrics(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]
     values: dict[str, float] = {}
     for member in team.active:
         prefix = f"agent/{member.name}"
-        own = [t for t in record.trajectories if t.source == member.name]
+        own = [t for t in record.drawn if t.source == member.name]
         checks = record.engine_checks[member.name].values()
         for key, value in (*_responses(own), *_updates(record.reports[member.name]), *_engine(checks)):
             values[f"{prefix}/{key}"] = value
         for cause, count in record.batches[member.name].left_out.items():
             values[f"{prefix}/left_out/{cause}"] = count
+        if team.recipe.dynamic_sampling:
+            values[f"{prefix}/replaced"] = sum(t.source == member.name for t in record.replaced)
         values[f"{prefix}/capability"] = float(team.capability.estimates[team.names.index(member.name)])
         rows = [row for mini_batch in record.batches[member.name].mini_batches for row in mini_batch]
         values[f"{prefix}/nonzero_advantage"] = _mean([row.advantage != 0.0 for row in rows])
@@ -179,7 +181,7 @@ def _traffic(record: StepRecord) -> dict[str, float]:
     """Bytes per response token between the loop and each agent's process."""
     values = {}
     for name, moved in record.traffic.items():
-        drawn = sum(len(t.token_ids) for t in record.trajectories if t.source == name)
+        drawn = sum(len(t.token_ids) for t in record.drawn if t.source == name)
         rows = (
             [row for part in record.batches[name].mini_batches for row in part]
             if name in record.batches
@@ -195,7 +197,7 @@ def _times(team: Team, record: StepRecord) -> dict[str, float]:
     values = {f"time/{phase}": seconds for phase, seconds in record.seconds.items()}
     values["time/step"] = record.elapsed
     for member in team.active:
-        tokens = sum(len(t.token_ids) for t in record.trajectories if t.source == member.name)
+        tokens = sum(len(t.token_ids) for t in record.drawn if t.source == member.name)
         seconds = record.seconds[f"sample/{member.name}"]
         values[f"time/tokens_per_second/{member.name}"] = tokens / seconds if seconds else math.nan
     return values

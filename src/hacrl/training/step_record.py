@@ -65,6 +65,8 @@ class StepRecord:
     trajectories: tuple[Trajectory, ...] = field(default=(), metadata=CONCATENATE)
     omega: Tensor = field(default_factory=lambda: torch.ones(0, 0), metadata=LEFT_TO_THE_LOOP)
     prompts: tuple[Prompt, ...] = field(default=(), metadata=DISTINCT)
+    replaced: tuple[Trajectory, ...] = field(default=(), metadata=CONCATENATE)
+    """Responses to prompts that dynamic sampling replaced: they are not trained on."""
     method_metrics: dict[str, float] = field(default_factory=dict, metadata=BY_AGENT)
     """The method's own metrics of every learner, measured before its first update."""
     batches: dict[str, LearnerBatch] = field(default_factory=dict, metadata=BY_AGENT)
@@ -95,6 +97,20 @@ class StepRecord:
     """Seconds of the whole step."""
     traffic: dict[str, Traffic] = field(default_factory=dict, metadata=BY_AGENT)
     """Bytes to and from the agents' processes; empty where agents share this process."""
+
+    @property
+    def drawn(self) -> tuple[Trajectory, ...]:
+        """All responses, those to replaced prompts included."""
+        return self.trajectories + self.replaced
+
+    def replace(self, prompts: Mapping[str, Prompt], trajectories: Sequence[Trajectory]) -> None:
+        """Put other prompts and the responses to them in the place of some."""
+        self.prompts += tuple(prompts.values())
+        self.replaced += tuple(t for t in self.trajectories if t.prompt_id in prompts)
+        kept = [t for t in self.trajectories if t.prompt_id not in prompts]
+        self.trajectories = tuple(
+            sorted((*kept, *trajectories), key=lambda t: (t.source, t.prompt_id, t.sample))
+        )
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TypeVar
@@ -65,6 +65,13 @@ class PromptOrder:
         epoch, place = divmod(step - 1, self.steps_per_epoch)
         start = place * self._per_step
         return [self._prompts[index] for index in self._order(epoch)[start : start + self._per_step]]
+
+    def others(self, step: int) -> Iterator[Prompt]:
+        """All prompts but those of the step, in a random order of the step's own."""
+        taken = {prompt.id for prompt in self.batch(step)}
+        order = list(range(len(self._prompts)))
+        random.Random(f"{self._seed}/others/{step}").shuffle(order)
+        yield from (self._prompts[index] for index in order if self._prompts[index].id not in taken)
 
     def _shuffled(self, epoch: int) -> list[int]:
         order = list(range(len(self._prompts)))

@@ -433,3 +433,20 @@ def test_a_run_may_be_extended_only_while_its_schedule_is_constant():
 def test_the_documentation_lists_every_key():
     assert reference_table() in (ROOT / "docs" / "recipe.md").read_text()
     assert all(key.field.description for key in all_keys())
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"method": "ppo"}, "with method ppo: its advantages come from a critic"),
+        (
+            {"exchange": {"asynchronous": {}}, "checkpoint": {"every": 2}, "runtime": "ray"},
+            "with exchange.asynchronous",
+        ),
+    ],
+)
+def test_dynamic_sampling_needs_groups_and_synchronous_agents(changes: dict[str, Any], why: str):
+    values = {**yaml.safe_load(SMALLEST), "dynamic_sampling": 2, **changes}
+    with pytest.raises(RecipeError, match=f"dynamic_sampling: expected 0 {why}"):
+        parse_recipe(values)
+    parse_recipe({**values, "dynamic_sampling": 0})

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -14,12 +15,14 @@ import torch
 from hacrl.recipe import parse_recipe
 from hacrl.rewards.scores import Score
 from hacrl.runtime import Traffic
-from hacrl.sharing import LearnerBatch
+from hacrl.sharing import LearnerBatch, own_ending
+from hacrl.training.rollouts import without_advantage
+from hacrl.training.run import Progress
 from hacrl.training.step import train_step
 from hacrl.training.step_metrics import step_metrics
 from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Team, build_team
-from hacrl.types import EngineCheck, Prompt
+from hacrl.types import EngineCheck, Prompt, Trajectory
 from helpers_sharing import trajectory
 from helpers_train import make_agent, recipe, short_answers
 
@@ -30,6 +33,7 @@ def part(agent: str, *prompts: str) -> StepRecord:
     record = StepRecord(
         7,
         trajectories=(trajectory(agent, step=7),),
+        replaced=(trajectory(agent, "p9", step=7),),
         omega=torch.zeros(2, 2),
         prompts=tuple(Prompt(name, name) for name in prompts),
         method_metrics={f"agent/{agent}/gate/accepted": 0.5},
@@ -57,6 +61,7 @@ def test_every_field_of_a_record_says_how_it_is_merged() -> None:
 def test_merging_loses_nothing_that_an_agent_recorded() -> None:
     whole = StepRecord.merge(7, [part("a", "p0", "p1"), part("b", "p1", "p2")])
     assert [t.source for t in whole.trajectories] == ["a", "b"]
+    assert [t.source for t in whole.replaced] == ["a", "b"]
     assert [prompt.id for prompt in whole.prompts] == ["p0", "p1", "p2"]
     assert whole.rejected == {"reward_differs": 4}
     assert whole.unscorable == {"timeout": 2}
@@ -103,6 +108,134 @@ class SecondThoughts:
 
     def close(self) -> None:
         self._real.close()
+
+
+def step_team(tmp_path: Path, reward: Any = short_answers, **changes: Any) -> Team:
+    """Two agents with different tokenizers."""
+    agents = {
+        "ada": make_agent(tmp_path / "ada", 0),
+        "eve": make_agent(tmp_path / "eve", 1, arch="qwen3", cut="digit-pairs"),
+    }
+    return build_team(parse_recipe(recipe(agents, **changes)), reward_funcs=[reward])
+
+
+@pytest.mark.parametrize("method", ["hacpo", "commons"])
+def test_a_step_with_stop_strings(tmp_path: Path, method: str) -> None:
+    sampling = {"max_new_tokens": 12, "stop": list("3579e")}
+    team = step_team(tmp_path, method=method, sampling=sampling)
+    record = train_step(team, 1)
+    ended = [t for t in record.trajectories if t.stop]
+    assert len({t.source for t in ended}) == 2
+    assert all(t.finish_reason == "stop" and t.stop not in t.text for t in ended)
+    by_id = {(t.source, t.prompt_id, t.sample): t for t in record.trajectories}
+    peers = 0
+    for member in team.members:
+        encoder, ending = member.policy.encoder, own_ending(record.trajectories, member.name)
+        for row in (row for rows in record.batches[member.name].mini_batches for row in rows):
+            source = by_id[row.source, row.prompt_id, row.sample]
+            if row.own:
+                assert row.response_ids == source.token_ids
+                continue
+            peers += 1
+            text = source.written
+            if method == "commons" and source.finish_reason == "stop":
+                text = source.text + ending
+            assert encoder.decode_response(row.response_ids) == text
+            if method == "hacpo":
+                assert row.source_mean_logp == pytest.approx(fmean(source.exchanged_logps))
+    assert peers > 3
+    assert all(record.reports.values())
+    team.close()
+
+
+@pytest.mark.parametrize("method", ["hacpo", "commons", "gspo"])
+def test_truncated_responses_are_left_out_of_the_loss_but_not_of_the_baselines(
+    tmp_path: Path, method: str
+) -> None:
+    rows: dict[bool, dict[Any, float]] = {}
+    for masked in (False, True):
+        team = step_team(tmp_path, method=method, updates={"mask_truncated": masked})
+        record = train_step(team, 1)
+        team.close()
+        cut = {t.id for t in record.trajectories if t.finish_reason == "length"}
+        metrics = step_metrics(team, record, [])
+        rows[masked] = {
+            (name, f"1/{row.prompt_id}/{row.source}/{row.sample}"): row.advantage
+            for name, batch in record.batches.items()
+            for mini_batch in batch.mini_batches
+            for row in mini_batch
+        }
+        for name in team.names:
+            received = [t.id for t in record.trajectories if method != "gspo" or t.source == name]
+            expected = len(cut.intersection(received)) if masked else 0
+            assert metrics.get(f"agent/{name}/left_out/truncated", 0) == expected
+    assert cut
+    kept = {key for key in rows[False] if key[1] not in cut}
+    assert rows[True].keys() == kept != rows[False].keys()
+    if method != "commons":  # an imitated text weighs more if there are fewer
+        assert rows[True] == {key: rows[False][key] for key in kept}
+
+
+def rare_success(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[float]:
+    return [float(completion[:1] in "aeiouAEIOU+-=") for completion in completions]
+
+
+@pytest.mark.parametrize("method", ["hacpo", "commons"])
+def test_prompts_without_advantage_are_replaced(tmp_path: Path, method: str) -> None:
+    plain = step_team(tmp_path, rare_success, method=method, prompts_per_step=12)
+    before = train_step(plain, 1)
+    plain.close()
+    team = step_team(tmp_path, rare_success, method=method, prompts_per_step=12, dynamic_sampling=3)
+    record = train_step(team, 1)
+    team.close()
+
+    first = team.order.batch(1)
+    useless = without_advantage(before.trajectories)
+    assert 0 < len(useless) < len(first)
+    # What was drawn first is the same, and the groups with an advantage stay as they are.
+    assert {t.id for t in before.trajectories} <= {t.id for t in record.drawn}
+    kept = {t.id for t in before.trajectories if t.prompt_id not in useless}
+    assert kept <= {t.id for t in record.trajectories}
+    assert not useless & {t.prompt_id for t in record.trajectories}
+    assert len(without_advantage(record.trajectories)) < len(useless)
+    # As many responses as ever are trained on; the others count as drawn.
+    metrics = step_metrics(team, record, [])
+    for name in team.names:
+        assert [sum(t.source == name for t in some.trajectories) for some in (before, record)] == [48, 48]
+        assert metrics[f"agent/{name}/replaced"] == sum(t.source == name for t in record.replaced)
+        rewards = [t.reward for t in record.drawn if t.source == name and t.reward is not None]
+        assert metrics[f"agent/{name}/reward"] == pytest.approx(fmean(rewards))
+    assert record.replaced
+    progress = Progress()
+    progress.count(record)
+    assert sum(totals["rollouts"] for totals in progress.totals.values()) == len(record.drawn)
+
+
+def test_replacing_ends_when_the_task_has_no_other_prompts(tmp_path: Path) -> None:
+    def never(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[float]:
+        return [0.0] * len(completions)
+
+    task = {"name": "digits", "train": 6, "test": 3}
+    team = step_team(tmp_path, never, method="gspo", task=task, dynamic_sampling=9)
+    record = train_step(team, 1)
+    team.close()
+    assert len(record.replaced) == 2 * 2 * 4  # two prompts were left; two agents, four responses each
+    assert {t.prompt_id for t in record.drawn} == {prompt.id for prompt in team.task.train}
+
+
+def test_no_advantage_means_equal_rewards_in_every_agents_own_group() -> None:
+    def group(source: str, prompt_id: str, *rewards: float | None) -> list[Trajectory]:
+        return [trajectory(source, prompt_id, n, reward=reward) for n, reward in enumerate(rewards)]
+
+    found = [
+        *group("a", "p0", 1.0, 1.0),
+        *group("b", "p0", 0.0, 0.0),  # the two differ, but neither within its own group
+        *group("a", "p1", 0.0, 0.0),
+        *group("b", "p1", 0.0, 1.0),
+        *group("a", "p2", None, 1.0),
+        *group("b", "p3", None, None),
+    ]
+    assert without_advantage(found) == {"p0", "p2", "p3"}
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from hacrl.sharing import RewardTable, arrange
-from hacrl.training.step import Delivery, batch_means, learner_batch, receive, verified_responses
+from hacrl.training.rollouts import verified_responses
+from hacrl.training.step import Delivery, batch_means, learner_batch, receive
 from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Member, Team
 from hacrl.types import Prompt, Trajectory

@@ -186,7 +186,7 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
         peers=peers,
         rollouts=rollouts,
         learned=recipe.prompts_per_step * sum(recipe.samples_of(name) for name in (agent.name, *peers)),
-        tokens=rollouts * (min(row, facts.context or row) if facts else row),
+        tokens=rollouts * (1 + recipe.dynamic_sampling) * (min(row, facts.context or row) if facts else row),
         updates=recipe.updates_per_step(agent.name),
         columns=recipe.method.columns(recipe, agent.name),
         memory=estimate(recipe, agent.name, facts, device, longest) if facts else None,

@@ -1,0 +1,110 @@
+"""The first half of a step: prompts, responses, rewards; with dynamic sampling, prompts are replaced."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+from hacrl.sharing import collect
+from hacrl.training.step_record import StepRecord
+from hacrl.training.team import Member, Team
+from hacrl.types import Prompt, Rollout, Trajectory
+
+Asked = Mapping[str, Sequence[Prompt]]
+"""Agent -> the prompts it responds to."""
+
+
+def draw_step(team: Team, record: StepRecord) -> list[Prompt]:
+    """Every agent's verified responses to the step's prompts, which it returns.
+
+    With dynamic sampling, prompts on which no agent has an advantage are replaced by others, at most
+    `dynamic_sampling` times. The last ones stay, whatever their rewards are.
+    """
+    prompts = team.order.batch(record.step)
+    record.prompts = tuple(prompts)
+    asked: Asked = team.method.assign(prompts, [member.name for member in team.active])
+    record.trajectories = draw_all(team, asked, record)
+    others = team.order.others(record.step)
+    for _ in range(team.recipe.dynamic_sampling):
+        useless = without_advantage(record.trajectories)
+        new = dict(zip([prompt.id for prompt in prompts if prompt.id in useless], others, strict=False))
+        if not new:
+            break
+        prompts = [new.get(prompt.id, prompt) for prompt in prompts]
+        asked = {
+            name: [new[prompt.id] for prompt in given if prompt.id in new] for name, given in asked.items()
+        }
+        record.replace(new, draw_all(team, asked, record))
+    return prompts
+
+
+def draw_all(team: Team, asked: Asked, record: StepRecord) -> tuple[Trajectory, ...]:
+    """The verified responses of all agents to the prompts they are asked."""
+    members = [member for member in team.active if asked[member.name]]
+    drawn = team.each(lambda member: draw(team, member, asked[member.name], record), members)
+    found: tuple[Trajectory, ...] = ()
+    for member in members:
+        if member.name in drawn:  # a lost agent has none
+            found += verify(team, member, asked[member.name], drawn[member.name], record)
+    return found
+
+
+def without_advantage(trajectories: Iterable[Trajectory]) -> set[str]:
+    """The prompts on which all rewards of each agent are equal: no agent has an advantage in its own group.
+
+    A method may compare different agents' responses. That is not asked here: it is the same for all methods.
+    """
+    rewards: defaultdict[tuple[str, str], set[float]] = defaultdict(set)
+    for t in trajectories:
+        rewards[t.prompt_id, t.source] |= set() if t.reward is None else {t.reward}
+    useful = {prompt_id for (prompt_id, _), found in rewards.items() if len(found) > 1}
+    return {prompt_id for prompt_id, _ in rewards} - useful
+
+
+def draw(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> list[Rollout]:
+    """One agent's responses to the prompts."""
+    with record.timed(f"sample/{member.name}"):
+        return member.policy.sample(prompts, member.samples, team.sampling, team.seed(record.step))
+
+
+def verify(
+    team: Team, member: Member, prompts: Sequence[Prompt], rollouts: Sequence[Rollout], record: StepRecord
+) -> tuple[Trajectory, ...]:
+    """An agent's responses with their rewards. Not thread-safe: all agents share the verifiers."""
+    with record.timed("verify"):
+        scores = team.rewarder.score(
+            [prompt for prompt in prompts for _ in range(member.samples)],
+            [rollout.text for rollout in rollouts],
+            [rollout.token_ids for rollout in rollouts],
+        )
+    record.unscorable.update(score.cause for score in scores if score.cause is not None)
+    for rollout in rollouts:
+        if rollout.engine is not None:
+            record.engine_checks[member.name][rollout.prompt_id, rollout.sample] = rollout.engine
+    fingerprint = record.fingerprints[member.name]
+    trajectories, rejected = collect(
+        Trajectory(
+            step=record.step,
+            prompt_id=rollout.prompt_id,
+            source=member.name,
+            sample=rollout.sample,
+            fingerprint=fingerprint,
+            text=rollout.text,
+            reward=score.reward,
+            finish_reason=rollout.finish_reason,
+            token_ids=rollout.token_ids,
+            token_logps=rollout.token_logps,
+            stop=rollout.stop,
+            ending=rollout.ending,
+        )
+        for rollout, score in zip(rollouts, scores, strict=True)
+    )
+    record.rejected.update(rejected)
+    return trajectories
+
+
+def verified_responses(
+    team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord
+) -> tuple[Trajectory, ...]:
+    """One agent's responses to the prompts, with their rewards."""
+    return verify(team, member, prompts, draw(team, member, prompts, record), record)
