@@ -17,7 +17,7 @@ FTIS_TRUNCATION, FTIS_KL_LIMIT = 2.0, 50.0
 GRAFT_FLOOR = 0.8
 LUFFY_SHAPING = 0.1
 
-DEADLINE_SECONDS = 10.0
-"""For one call of a verifier."""
+DEADLINE_SECONDS, MAX_DEADLINE_SECONDS = 10.0, 86_400.0
+"""For one call of a verifier: the default, and the longest possible."""
 MAX_UNSCORABLE = 0.5
 """Largest share of a batch of responses that may be unscorable."""

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
+from hacrl.defaults import DEADLINE_SECONDS, MAX_DEADLINE_SECONDS
+
 
 def verify(
     file: Annotated[
@@ -20,15 +22,18 @@ def verify(
     response: Annotated[str, typer.Option(help="Column with the response to score.")] = "response",
     out: Annotated[Path | None, typer.Option(help="Write the rows with `reward` and `cause` here.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the summary here.")] = None,
-    deadline: Annotated[float, typer.Option(help="Seconds for one response.", min=0.01)] = 10.0,
-    workers: Annotated[int, typer.Option(help="Worker processes.", min=1)] = 2,
+    deadline: Annotated[
+        float, typer.Option(help="Seconds for one response.", min=0.01, max=MAX_DEADLINE_SECONDS)
+    ] = DEADLINE_SECONDS,
+    workers: Annotated[int, typer.Option(help="Worker processes.", min=1, max=1000)] = 2,
 ) -> None:
     """Score a file of responses with a verifier; print accuracy and, by cause, what could not be scored."""
     from rich.console import Console
 
     from hacrl.cli.common import user_errors
-    from hacrl.rewards.offline import read_rows, score_rows, summarise, write_json, write_rows
+    from hacrl.rewards.offline import read_rows, score_rows, summarise, write_rows
     from hacrl.rewards.verifiers import get_verifier
+    from hacrl.runs.files import write_json
 
     with user_errors():
         column = gold or get_verifier(verifier).gold

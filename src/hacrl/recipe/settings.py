@@ -324,7 +324,7 @@ class RewardSettings(Settings):
     functions: Annotated[tuple[RewardFunctionSettings, ...], Field(strict=False)] = ()
     """Reward functions of your own instead of a verifier; their weighted rewards are added."""
     deadline_seconds: Above0 = DEADLINE_SECONDS
-    """A verifier that takes longer is killed, and the response is unscorable."""
+    """A verifier or reward function that takes longer is killed; it has failed for that response."""
     max_unscorable: Share = MAX_UNSCORABLE
     """The run stops when a larger share of a step's responses cannot be scored."""
     maximum: float = 1.0

@@ -16,7 +16,7 @@ import re
 from typing import Any
 
 from hacrl.rewards.extract import final_answer, gold_answer
-from hacrl.rewards.notation import as_number, compact, tidy
+from hacrl.rewards.notation import MAX_LENGTH, as_number, compact, tidy
 
 try:
     import math_verify
@@ -30,8 +30,6 @@ _TARGET = [math_verify.LatexExtractionConfig()]
 
 RELATIVE_TOLERANCE = 1e-6
 """Between a decimal number and another value: six digits must agree."""
-MAX_LENGTH = 2000
-"""A longer answer is wrong: no reference is that long."""
 
 _LABEL = re.compile(
     r"([A-Za-z](?:_\{?\w+\}?)?(?:\([A-Za-z]\))?|\((?:[A-Za-z], ?)+[A-Za-z]\))"

@@ -7,6 +7,10 @@ from fractions import Fraction
 
 from hacrl.rewards.extract import closing_brace
 
+MAX_LENGTH = 2000
+"""Longer text is not an answer, as no reference is that long: it is left as it is."""
+MAX_FONTS = 50
+"""At most this many `\\text{...}` are unwrapped: each takes a pass over the answer."""
 MAX_EXPONENT = 400
 """Larger powers of ten are left to symbolic comparison: written out they would need too much memory."""
 MAX_DIGITS = 1000
@@ -38,7 +42,7 @@ _SPELLINGS = [
         (r"\\begin\{[bB]matrix\}", r"\\begin{pmatrix}"),
         (r"\\end\{[bB]matrix\}", r"\\end{pmatrix}"),
         (r"\\(?:text|mbox|textrm)\{\s*(?:and|or)\s*\}|(?<=[\s\d})])(?:and|or)(?=[\s\\(\d-])", ","),
-        (r"\^\s*\{?\s*(?:\\circ|\\degree)\s*\}?|\\degree(?![A-Za-z])|°", ""),
+        (r"\^\s*(?:\{\s*)?(?:\\circ|\\degree)\s*\}?|\\degree(?![A-Za-z])|°", ""),
         (r"\\%", "%"),
         (r"\\langle(?![A-Za-z])", "("),
         (r"\\rangle(?![A-Za-z])", ")"),
@@ -56,8 +60,9 @@ _UNIT = (
 )
 """No single letters: outside `\\text{}`, the m of `12 m` may be a variable."""
 _BARE_UNIT = re.compile(
-    rf"(?<=[\d}})])(?:\s*{_UNIT}(?:\s*/\s*[A-Za-z]+)?(?:\^\{{?-?\d\}}?)?(?![A-Za-z])\.?)+$"
+    rf"(?<=[\d}})])(?:\s*{_UNIT}(?:\s*/\s*[A-Za-z]+)?(?:\^\{{?-?\d\}}?)?(?![A-Za-z])\.?){{1,8}}$"
 )
+"""Eight at most (`3 square feet per hour` has four): without a limit, `cm^2 cm^2 ...` is quadratic work."""
 _CURRENCY = re.compile(r"^(-?)\s*(?:\\\$|[£€¥])\s*")
 _THOUSANDS = re.compile(r"(?<![\d.])[+-]?\d{1,3}(?:(?:,\s*| )\d{3})+(?!\d)(?:\.\d+)?")
 _NUMBER = r"\d+(?:\.\d*)?|\.\d+"
@@ -68,8 +73,13 @@ _RATIO = re.compile(r"([+-]?)(\d+(?= ))? ?(\d+)()/(\d+)()")
 
 
 def tidy(answer: str) -> str:
-    """The answer without decoration, in one spelling; answers that are equal after this mean the same."""
+    """The answer without decoration, in one spelling; answers that are equal after this mean the same.
+
+    It runs in the trainer, without a deadline, on whatever a model wrote: the work is bounded.
+    """
     text = answer.strip()
+    if len(text) > MAX_LENGTH:
+        return text
     text = _CURRENCY.sub(r"\1", _strip_dollars(text))
     text = _DROPPED.sub(" ", text)
     text = _CURRENCY.sub(r"\1", text.strip())
@@ -120,9 +130,10 @@ def _strip_dollars(text: str) -> str:
 
 def _plain_fonts(text: str) -> str:
     r"""Unwrap `\text{east}`; drop `\text{ cm}^2` after a value, where it is a unit."""
-    while match := _FONT.search(text):
-        end = closing_brace(text, match.end())
-        if end is None:
+    for _ in range(MAX_FONTS):
+        match = _FONT.search(text)
+        end = closing_brace(text, match.end()) if match else None
+        if match is None or end is None:
             return text
         before, inner, after = text[: match.start()].rstrip(), text[match.end() : end], text[end + 1 :]
         power = re.match(r"\s*\^\s*(?:\{-?\d+\}|-?\d)", after)

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hacrl.printable import printable
 from hacrl.rewards.processes import Limits
 from hacrl.rewards.rewarder import Reward, Rewarder
 from hacrl.rewards.scores import Score
+from hacrl.runs.files import write_atomic
 from hacrl.types import Prompt
 
 MAX_REPORTED = 20
@@ -19,6 +21,8 @@ MAX_REPORTED = 20
 
 def read_rows(file: Path, gold: str, response: str) -> list[dict[str, Any]]:
     """All rows, each with a reference and a response; if some are bad, one error that lists them."""
+    if not file.is_file():
+        raise ValueError(f"{file} is not a regular file")  # reading a pipe or a device may never end
     rows, bad = [], []
     with file.open(encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, start=1):
@@ -39,13 +43,16 @@ def read_rows(file: Path, gold: str, response: str) -> list[dict[str, Any]]:
 def _read_row(line: str, gold: str, response: str) -> dict[str, Any]:
     try:
         row = json.loads(line)
+    except RecursionError:
+        raise ValueError("not JSON that can be read: nested too deeply") from None
     except ValueError as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(row, dict):
         raise ValueError(f"not an object but {type(row).__name__}")
     for column, option in ((gold, "--gold"), (response, "--response")):
         if row.get(column) is None:
-            raise ValueError(f"no column {column!r} (it has {', '.join(row)}); name the column with {option}")
+            columns = printable(", ".join(row), 200)
+            raise ValueError(f"no column {column!r} (it has {columns}); name the column with {option}")
     if not isinstance(row[response], str):
         raise ValueError(f"column {response!r} is not text but {type(row[response]).__name__}")
     return row
@@ -74,13 +81,16 @@ def summarise(scores: Sequence[Score]) -> dict[str, Any]:
 
 
 def write_rows(file: Path, rows: Sequence[Mapping[str, Any]], scores: Sequence[Score]) -> None:
-    """Write the rows, each with its reward, or the cause if it has none."""
-    with file.open("w", encoding="utf-8") as lines:
-        for row, score in zip(rows, scores, strict=True):
-            scored = {**row, "reward": score.reward, "cause": score.cause}
-            lines.write(json.dumps(scored, ensure_ascii=False) + "\n")
+    """Write all rows, each with its reward, or the cause if it has none; nothing is written on an error."""
+    lines = [
+        _line({**row, "reward": score.reward, "cause": score.cause})
+        for row, score in zip(rows, scores, strict=True)
+    ]
+    write_atomic(file, b"".join(lines))
 
 
-def write_json(file: Path, summary: Mapping[str, Any]) -> None:
-    """Write the summary as JSON."""
-    file.write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+def _line(row: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(row, ensure_ascii=False).encode() + b"\n"
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape sequence can express
+        return json.dumps(row).encode() + b"\n"

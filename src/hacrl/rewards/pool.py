@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from hacrl.printable import printable
 from hacrl.rewards.processes import PATIENCE, Limits, draw_user, kill_descendants
 from hacrl.rewards.scores import Cause, Outcome
 from hacrl.rewards.scratch import make_scratch, remove_scratch
@@ -206,7 +207,7 @@ class VerifierProcess:
         cause = reply.get("cause")
         if cause not in (None, "exception", "memory"):
             raise _Ended("protocol", "the worker gave an unknown cause")
-        return Outcome(reply.get("value"), cause, str(reply.get("detail", ""))[:1000])
+        return Outcome(reply.get("value"), cause, printable(str(reply.get("detail", "")), 300))
 
     def _read_line(self, until: float) -> dict[str, Any]:
         while b"\n" not in self._received:

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hacrl.defaults import DEADLINE_SECONDS
+from hacrl.defaults import DEADLINE_SECONDS, MAX_DEADLINE_SECONDS
 
 MEBIBYTE = 2**20
 PATIENCE = 10.0
@@ -59,6 +59,13 @@ class Limits:
     """A worker is replaced after this many calls, so that memory leaks do not accumulate."""
     confined: bool = True
     """No network, read-only files and a minimal environment, where the system allows it."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.deadline <= MAX_DEADLINE_SECONDS:  # also refuses NaN
+            raise ValueError(
+                f"the deadline of a verifier is {self.deadline} seconds; it has to be above 0 and at most "
+                f"{MAX_DEADLINE_SECONDS:g}"
+            )
 
 
 def apply_limits(limits: Limits, others: int) -> None:

@@ -11,19 +11,21 @@ from types import TracebackType
 from typing import Any, Self
 
 from hacrl.defaults import MAX_UNSCORABLE
+from hacrl.rewards.calls import call_here
 from hacrl.rewards.pool import Pool
 from hacrl.rewards.processes import Limits
 from hacrl.rewards.scores import (
     Batch,
+    Call,
     Cause,
     RewardFunction,
     Score,
     as_score,
-    call_here,
     check_share,
     score_with,
 )
-from hacrl.rewards.verifiers import Verifier, get_verifier
+from hacrl.rewards.verification import Verification
+from hacrl.rewards.verifiers import get_verifier
 from hacrl.types import Prompt
 
 Scorer = Callable[[Batch], list[Score]]
@@ -108,12 +110,12 @@ class Rewarder:
             pool = self._pools.enter_context(Pool(reward.source, replace(limits, confined=False), workers))
             return functools.partial(score_with, pool.run)
         verifier = get_verifier(reward.source)
-        gold = reward.gold or verifier.gold
         if verifier.in_process:
-            return functools.partial(_verify_here, verifier.load(), gold, reward.settings)
-        own = replace(limits, calls=1) if verifier.runs_response else limits
-        pool = self._pools.enter_context(Pool(verifier.path, own, workers))
-        return functools.partial(_verify_in_pool, pool, verifier, gold, reward.settings)
+            call: Call = functools.partial(call_here, verifier.load())
+        else:
+            own = replace(limits, calls=1) if verifier.runs_response else limits
+            call = self._pools.enter_context(Pool(verifier.path, own, workers)).run
+        return Verification(call, verifier, reward.gold or verifier.gold, reward.settings)
 
 
 def combine(terms: Sequence[Score], weights: Sequence[float]) -> Score:
@@ -129,42 +131,3 @@ def combine(terms: Sequence[Score], weights: Sequence[float]) -> Score:
     if failed or not known:
         return failed or terms[0]
     return as_score(sum(reward * weight for reward, weight in known))
-
-
-def references(batch: Batch, column: str) -> list[Any]:
-    """The prompts' references; a prompt without one is a mistake in the data."""
-    for prompt in batch.prompts:
-        if prompt.columns.get(column) is None:
-            raise ValueError(
-                f"prompt {prompt.id!r} has no column {column!r} with the reference; it has "
-                f"{', '.join(map(repr, prompt.columns)) or 'no columns'}"
-            )
-    return [prompt.columns[column] for prompt in batch.prompts]
-
-
-def _verify_here(
-    verify: Callable[..., float], column: str, settings: Mapping[str, Any], batch: Batch
-) -> list[Score]:
-    scores = []
-    for response, gold in zip(batch.completions, references(batch, column), strict=True):
-        try:
-            scores.append(as_score(verify(response, gold, **settings)))
-        except Exception as error:
-            scores.append(Score(None, "exception", f"{type(error).__name__}: {str(error)[:300]}"))
-    return scores
-
-
-def _verify_in_pool(
-    pool: Pool, verifier: Verifier, column: str, settings: Mapping[str, Any], batch: Batch
-) -> list[Score]:
-    samples = zip(batch.completions, references(batch, column), strict=True)
-    outcomes = pool.run([{"response": response, "gold": gold, **settings} for response, gold in samples])
-    scores = []
-    for outcome in outcomes:
-        if outcome.cause is None:
-            scores.append(as_score(outcome.value))
-        elif verifier.runs_response and outcome.cause in ("timeout", "crash", "memory", "protocol"):
-            scores.append(Score(0.0))  # the response's code hung or died, not the verifier
-        else:
-            scores.append(Score(None, outcome.cause, outcome.detail))
-    return scores

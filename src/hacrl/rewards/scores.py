@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from hacrl.printable import printable
 from hacrl.types import Prompt
 
 Cause = Literal[
@@ -51,20 +50,28 @@ class Outcome:
     detail: str = ""
 
 
+Call = Callable[[Sequence[Mapping[str, Any]]], list[Outcome]]
+"""Calls a function once per mapping of keyword arguments, here or in a pool; outcomes are in that order."""
+
+
 class TooManyUnscorable(RuntimeError):
     """More responses of a batch than `max_unscorable` allows have no reward."""
 
 
 def as_score(value: Any) -> Score:
-    """Check what a verifier or reward function returned for one response."""
+    """The score for a plain value: a number, None, or the name of another type.
+
+    It may have been written by a worker that runs a response, and is checked like any other input.
+    """
     if value is None:
         return Score(None, "none")
+    if not isinstance(value, int | float):
+        kind = value if isinstance(value, str) else type(value).__name__
+        return Score(None, "not_a_number", f"the reward is of type {printable(kind, 50)}")
     try:
-        if isinstance(value, str | bytes):
-            raise TypeError
         reward = float(value)
-    except (TypeError, ValueError):
-        return Score(None, "not_a_number", f"the reward is {str(value)[:50]!r}")
+    except OverflowError:
+        reward = math.inf
     return Score(reward) if math.isfinite(reward) else Score(None, "not_finite", f"the reward is {reward}")
 
 
@@ -119,7 +126,7 @@ class Batch:
         }
 
 
-def score_with(call: Callable[[Sequence[Mapping[str, Any]]], list[Outcome]], batch: Batch) -> list[Score]:
+def score_with(call: Call, batch: Batch) -> list[Score]:
     """Score the batch in one call. If it fails, score each sample on its own: only bad ones are lost."""
     size = len(batch.prompts)
     scores = _read(call([batch.arguments()])[0], size)
@@ -129,42 +136,14 @@ def score_with(call: Callable[[Sequence[Mapping[str, Any]]], list[Outcome]], bat
     return [_read(outcome, 1)[0] for outcome in outcomes]
 
 
-def call_here(function: RewardFunction, calls: Sequence[Mapping[str, Any]]) -> list[Outcome]:
-    """Call the user's function in this process."""
-    return [_call_here(function, arguments) for arguments in calls]
-
-
-def _call_here(function: RewardFunction, arguments: Mapping[str, Any]) -> Outcome:
-    try:
-        value = function(**arguments)
-        if inspect.isawaitable(value):
-            value = _finish(value)
-        return Outcome(value)
-    except MemoryError as error:
-        return Outcome(None, "memory", str(error))
-    except Exception as error:
-        return Outcome(None, "exception", f"{type(error).__name__}: {str(error)[:300]}")
-
-
-def _finish(value: Awaitable[Rewards]) -> Rewards:
-    """Wait for an async function, on a thread of its own: the caller's may have a running event loop."""
-
-    import asyncio  # slow to import, and workers import this module
-
-    async def wait() -> Rewards:
-        return await value
-
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, wait()).result()
-
-
 def _read(outcome: Outcome, size: int) -> list[Score]:
+    rewards = outcome.value
     if outcome.cause is not None:
         return [Score(None, outcome.cause, outcome.detail)] * size
-    try:
-        rewards = list(outcome.value)
-    except TypeError:
-        return [Score(None, "wrong_length", f"returned {type(outcome.value).__name__}, not a list")] * size
+    if not isinstance(rewards, list):
+        kind = rewards if isinstance(rewards, str) else type(rewards).__name__
+        return [Score(None, "wrong_length", f"returned {printable(kind, 50)}, not a list")] * size
     if len(rewards) != size:
-        return [Score(None, "wrong_length", f"returned {len(rewards)} rewards for {size} completions")] * size
+        count = f"more than {size}" if len(rewards) > size else str(len(rewards))
+        return [Score(None, "wrong_length", f"returned {count} rewards for {size} completions")] * size
     return [as_score(reward) for reward in rewards]

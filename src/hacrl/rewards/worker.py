@@ -6,25 +6,20 @@ them when the trainer exits. The child is isolated, and only then loads the func
 
 from __future__ import annotations
 
-import contextlib
-import inspect
 import json
 import os
 import select
 import signal
 import socket
 import sys
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, TextIO
 
 from hacrl.rewards import processes
+from hacrl.rewards.calls import describe, run_call
 from hacrl.rewards.processes import Limits
 from hacrl.rewards.scratch import remove_scratch
 from hacrl.rewards.verifiers import load
-
-MAX_DETAIL = 300
-"""Characters of an exception's message that are sent to the trainer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,53 +107,10 @@ def serve(lines: TextIO, path: str, limits: Limits, report: dict[str, bool]) -> 
     for line in lines:
         call = json.loads(line)
         processes.allow_cpu_seconds(limits.deadline)
-        reply = run(function, call["arguments"])
+        reply = asdict(run_call(function, call["arguments"]))
         if os.getpid() != worker:  # the function forked, and this is its child
             os._exit(0)
-        send(lines, {"id": call["id"], **reply})
-
-
-def run(function: Callable[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Call the function; the reply holds its value, or the cause of its failure."""
-    try:
-        value = function(**arguments)
-        if inspect.isawaitable(value):
-            value = finish(value)
-        return {"value": plain(value)}
-    except MemoryError as error:
-        return {"cause": "memory", "detail": describe(error)}
-    except BaseException as error:
-        return {"cause": "exception", "detail": describe(error)}
-
-
-def finish(value: Any) -> Any:
-    """The result of an async function."""
-    import asyncio  # slow to import, and most functions are not async
-
-    async def wait() -> Any:
-        return await value
-
-    return asyncio.run(wait())
-
-
-def plain(value: Any) -> Any:
-    """Numbers and lists of numbers as JSON values; anything else becomes the name of its type."""
-    if value is None:
-        return None
-    if hasattr(value, "__len__") and not isinstance(value, str | bytes | dict):
-        return [plain(member) for member in value]
-    with contextlib.suppress(TypeError, ValueError):
-        return float(value) if not isinstance(value, str | bytes) else type(value).__name__
-    return type(value).__name__
-
-
-def describe(error: BaseException) -> str:
-    """The exception's type and the beginning of its message."""
-    try:
-        message = str(error)[:MAX_DETAIL]
-    except BaseException:
-        message = "(its message cannot be read)"
-    return f"{type(error).__name__}: {message}"
+        send(lines, {"id": call["id"]} | reply)
 
 
 def send(lines: TextIO, reply: dict[str, Any]) -> None:
