@@ -8,6 +8,7 @@
     python -m benchmarks.waiting    agents on Ray that wait for each other against agents that do not
     python -m benchmarks.verifiers  responses checked per second
 
+    python -m benchmarks.exactness    whether an agent computes what plain transformers computes
     python -m benchmarks.toy_models   accuracy of the toy models before training
     python -m benchmarks.calibration  how often a comparison's verdict is wrong, by simulation
 

@@ -6,14 +6,13 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import pytest
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
 from hacrl.agents.rendering import Rendering
 from hacrl.recipe.settings import PromptSettings
 from hacrl.types import Trajectory
-from helpers_models import TOKENIZERS
+from helpers_models import real_tokenizer
 
 CHATML = (
     "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content | trim"
@@ -101,14 +100,6 @@ SMALL: dict[str, Callable[[], PreTrainedTokenizerFast]] = {
 }
 FIXED_DATE = {"date_string": "26 Jul 2024"}
 REAL = ("qwen3", "llama3_2", "gemma3", "llama2")
-
-
-@cache
-def real_tokenizer(name: str) -> PreTrainedTokenizerFast:
-    """Loaded once in a process; the test is skipped without one."""
-    if not (TOKENIZERS / name).is_dir():
-        pytest.skip("needs real tokenizers: make tokenizers")
-    return AutoTokenizer.from_pretrained(TOKENIZERS / name)
 
 
 def tokenizer(name: str) -> PreTrainedTokenizerFast:

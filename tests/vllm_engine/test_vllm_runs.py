@@ -17,7 +17,7 @@ from hacrl.agents.policy import Policy
 from hacrl.recipe.settings import LoraSettings, SamplingSettings, VllmSettings
 from hacrl.types import Prompt
 from helpers_agents import likelihood, random_rows, text_prompts, training_rows
-from helpers_models import SMOLLM2, needs_smollm2
+from helpers_models import SMOLLM2, needs
 from helpers_real_vllm import BOUND, GREEDY, SMALL_CACHE, agent, largest_difference
 from helpers_train import make_agent, metrics, recipe, run
 
@@ -102,7 +102,7 @@ def test_on_ray_every_agent_may_have_vllm(tmp_path: Path) -> None:
     check_engines(tmp_path / "run", ["ada", "bob"])
 
 
-@needs_smollm2
+@needs(SMOLLM2)
 def test_smollm2_gives_the_same_greedy_responses() -> None:
     questions = ("What is 2 + 3? Answer with one number.", "What is the capital of France?", "Count to five.")
     prompts = [

@@ -147,7 +147,18 @@ def test_gold_answers_are_written_as_responses(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["trl", "scaling", "two_cores", "steps", "runtimes", "waiting", "verifiers", "gold_responses"]
+    "name",
+    [
+        "trl",
+        "scaling",
+        "two_cores",
+        "steps",
+        "runtimes",
+        "waiting",
+        "verifiers",
+        "gold_responses",
+        "exactness",
+    ],
 )
 def test_every_benchmark_is_a_program_of_a_clone(name: str) -> None:
     command = [sys.executable, "-m", f"benchmarks.{name}", "--help"]

@@ -1,19 +1,34 @@
-"""A real model end to end. Needs weights that are not in the repository: `make models` gets them."""
+"""Real models end to end. Needs weights that are not in the repository: `make models` gets them."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from benchmarks.exactness import LIMIT, measure_exactness
 from hacrl.agents.policy import Policy
 from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from hacrl.types import Prompt, TrainingRow
 from helpers_agents import gspo
-from helpers_models import SMOLLM2, needs_smollm2
+from helpers_models import GEMMA3, SMOLLM2, needs, real_tokenizer
+from helpers_sharing import HARD_TEXTS
 
-pytestmark = [pytest.mark.slow, needs_smollm2]
+pytestmark = pytest.mark.slow
 
 
-def test_smollm2_samples_scores_and_learns() -> None:
+@pytest.mark.parametrize(
+    "model", [pytest.param(model, marks=needs(model), id=model.name) for model in (SMOLLM2, GEMMA3)]
+)
+def test_responses_and_log_probs_are_those_of_plain_transformers(model: Path) -> None:
+    found = measure_exactness(model, prompts=4, max_new=12)
+    assert found.different == []
+    assert found.tokens > 12
+    assert max(found.scoring, found.transformers) < LIMIT
+
+
+@needs(SMOLLM2)
+def test_smollm2_answers_and_learns() -> None:
     policy = Policy.load("smollm2", SMOLLM2, optimiser=OptimiserSettings(learning_rate=1e-5, kl=0.0))
     assert policy.backends == {"decode": "FusedDecoder", "train": "FusedScorer"}
     prompts = [
@@ -25,16 +40,11 @@ def test_smollm2_samples_scores_and_learns() -> None:
     assert "Paris" in greedy[1].text
 
     rollouts = policy.sample(prompts, 3, SamplingSettings(max_new_tokens=16), seed=0)
-    encoded = {prompt.id: policy.encoder.encode_prompt(prompt) for prompt in prompts}
-    scores = policy.score([(encoded[r.prompt_id], r.token_ids) for r in rollouts])
-    for rollout, score in zip(rollouts, scores, strict=True):
-        assert rollout.token_logps == pytest.approx(score, abs=1e-4)
-
     before = policy.fingerprint()
     rows = tuple(
         TrainingRow(
             prompt_id=rollout.prompt_id,
-            prompt_ids=encoded[rollout.prompt_id],
+            prompt_ids=policy.encoder.encode_prompt(prompts[number // 3]),
             response_ids=rollout.token_ids,
             source="smollm2",
             own=True,
@@ -43,7 +53,7 @@ def test_smollm2_samples_scores_and_learns() -> None:
             advantage=1.0 if rollout.sample == 0 else -0.5,
             omega=1.0,
         )
-        for rollout in rollouts
+        for number, rollout in enumerate(rollouts)
     )
     (report,) = policy.update([rows], gspo)
     assert report.grad_norm > 0
@@ -51,3 +61,15 @@ def test_smollm2_samples_scores_and_learns() -> None:
     after = policy.score([(row.prompt_ids, row.response_ids) for row in rows])
     change = [sum(new) / len(new) - old for new, old in zip(after, report.mean_logps, strict=True)]
     assert sum(c * row.advantage for c, row in zip(change, rows, strict=True)) > 0
+
+
+@needs(GEMMA3)
+def test_gemmas_tokenizer_is_the_published_one() -> None:
+    """The GGUF file's own, which has neither merges nor BOS, against the one published for Gemma 3."""
+    made, published = real_tokenizer(GEMMA3), real_tokenizer("gemma3")
+    texts = (*HARD_TEXTS, Path(__file__).read_text(), "      eight\t\ttabs\n\n\n<start_of_turn>user\n<h1>")
+    for text in texts:
+        ids = made(text)["input_ids"]
+        assert ids == published(text)["input_ids"]
+        assert ids[0] == made.bos_token_id
+        assert made.decode(ids) == published.decode(ids)
