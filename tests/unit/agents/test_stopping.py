@@ -11,9 +11,8 @@ from hacrl.agents.policy import Policy
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.stopping import StopWatch, first_stop, split_ending
 from hacrl.recipe.settings import SamplingSettings
-from hacrl.types import Prompt, Rollout
+from hacrl.types import Rollout
 from helpers_agents import text_prompts, tiny_model, tiny_policy, tiny_tokenizer
-from helpers_models import SMOLLM2, needs_smollm2
 from helpers_sharing import HARD_TEXTS, REAL, SMALL, rendering, tokenizer
 
 
@@ -141,21 +140,6 @@ def test_greedy_responses_with_stop_strings_are_those_of_transformers() -> None:
     sampling = SamplingSettings(max_new_tokens=20, stop=tuple(stop)).as_greedy()
     prompts = text_prompts(20)
     assert_as_transformers(policy, model, tiny_tokenizer(), prompts, sampling, at_least=5)
-
-
-@pytest.mark.slow
-@needs_smollm2
-def test_smollm2_with_stop_strings_responds_as_with_transformers() -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    policy = Policy.load("smollm2", SMOLLM2)
-    model = AutoModelForCausalLM.from_pretrained(SMOLLM2, dtype=torch.float32)
-    texts = ("What is 12 * 3?", "What is 2 + 3?", "Name three colours.", "Count to five.")
-    prompts = [Prompt(id=text, text=text) for text in texts]
-    sampling = SamplingSettings(max_new_tokens=24, stop=(".", "\n", " and")).as_greedy()
-    assert_as_transformers(
-        policy, model, AutoTokenizer.from_pretrained(SMOLLM2), prompts, sampling, at_least=3
-    )
 
 
 def assert_as_transformers(policy, model, tokens, prompts, sampling, at_least):  # type: ignore[no-untyped-def]
