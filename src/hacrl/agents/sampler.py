@@ -21,6 +21,10 @@ COMPACT_BELOW = 0.8
 
 _DRAWS_AT_ONCE = 256
 
+_LARGE_VOCABULARY = 1 << 14
+"""From here on a token is drawn in two steps."""
+_BLOCK = 512
+
 _RESOLUTION = 1 << 23
 """Uniforms are multiples of 2^-23: below 1 by a margin that survives a float32 multiplication."""
 
@@ -113,6 +117,9 @@ def pick(logits: Tensor, uniforms: Tensor, sampling: SamplingSettings) -> tuple[
 
     Inverse-CDF sampling: the first token whose cumulative probability exceeds the row's uniform number.
     """
+    everything = (sampling.temperature, sampling.top_p, sampling.min_p, sampling.top_k) == (1, 1, 0, None)
+    if everything and logits.shape[1] >= _LARGE_VOCABULARY:
+        return _pick_in_blocks(logits.float(), uniforms)
     logps = logits.float().log_softmax(-1)
     if sampling.is_greedy:
         tokens = logps.argmax(-1)
@@ -123,6 +130,25 @@ def pick(logits: Tensor, uniforms: Tensor, sampling: SamplingSettings) -> tuple[
         thresholds = uniforms[:, None] * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, thresholds, right=True).squeeze(1)
     return tokens, logps.gather(1, tokens[:, None]).squeeze(1)
+
+
+def _pick_in_blocks(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """As `pick`: first a block of words, then a word in it; one cumulative sum over the vocabulary less."""
+    rows, vocabulary = logits.shape
+    largest = logits.amax(-1, keepdim=True)
+    weights = logits.new_zeros(rows, -(-vocabulary // _BLOCK), _BLOCK)
+    torch.sub(logits, largest, out=weights.view(rows, -1)[:, :vocabulary]).exp_()
+    sums = weights.sum(-1)
+    cumulative = sums.cumsum(-1)
+    total = cumulative[:, -1:]
+    thresholds = uniforms[:, None] * total
+    block = torch.searchsorted(cumulative, thresholds, right=True)
+    inside = weights[torch.arange(rows, device=block.device), block.squeeze(1)].cumsum(-1)
+    rest = thresholds - (cumulative - sums).gather(1, block)
+    below = torch.nextafter(inside[:, -1:], torch.zeros_like(total))  # the last sum may be rounded down
+    tokens = block * _BLOCK + torch.searchsorted(inside, torch.minimum(rest, below), right=True)
+    logps = logits.gather(1, tokens) - largest - total.log()
+    return tokens.squeeze(1), logps.squeeze(1)
 
 
 def restricted(probabilities: Tensor, sampling: SamplingSettings) -> Tensor:

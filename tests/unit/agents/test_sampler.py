@@ -45,6 +45,29 @@ def test_first_and_second_tokens_follow_the_model(temperature: float) -> None:
         assert chi_square(*merge_rare(counts, expected)) < CHI_SQUARE_999
 
 
+@pytest.mark.parametrize("vocabulary", [1 << 14, 20_001])
+def test_a_large_vocabulary_is_drawn_from_in_two_steps_with_the_same_result(
+    vocabulary: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same inverse CDF: nearly all tokens are equal, the others next to each other, by rounding."""
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(64, vocabulary)
+    logits[0] = -torch.inf
+    logits[0, vocabulary - 1] = 0.0  # the very last word, certain
+    uniforms = torch.rand(64)
+    uniforms[1], uniforms[2] = 0.0, 1.0 - 2**-23
+    tokens, logps = pick(logits, uniforms, SamplingSettings())
+    monkeypatch.setattr("hacrl.agents.sampler._LARGE_VOCABULARY", 1 << 30)
+    plain, _ = pick(logits, uniforms, SamplingSettings())
+    assert (tokens == plain).float().mean() > 0.9
+    exact = logits.double().softmax(-1).cumsum(-1)
+    reached, before = (exact.gather(1, (tokens - n).clamp(min=0)[:, None]).squeeze(1) for n in (0, 1))
+    assert bool((reached >= uniforms - 1e-5).all())
+    assert bool((before <= uniforms + 1e-5)[tokens > 0].all())
+    torch.testing.assert_close(logps, logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1))
+    assert tokens[0] == vocabulary - 1
+
+
 def merge_rare(counts: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Put all tokens expected fewer than 10 times in one cell, where chi-square is no good approximation."""
     rare = counts.sum() * probabilities < 10
