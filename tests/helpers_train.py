@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +83,18 @@ class Silent:
         self.warnings.append(text)
 
     def close(self) -> None: ...
+
+
+class StopAt(Silent):
+    """Sends the process a signal once a step is finished."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__()
+        self._step = step
+
+    def step(self, step: int, metrics: Metrics) -> None:
+        if step == self._step:
+            os.kill(os.getpid(), signal.SIGINT)
 
 
 def run(settings: Mapping[str, Any], out: Path, **options: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class EngineCheck:
-    """The log-probs of a response under the engine that drew it and under the trained model."""
+    """The log-probs of a response as it was drawn, by an engine or in half precision, and in training."""
 
     engine_logp: float
     """Mean log-prob per token under the engine."""

@@ -2,7 +2,6 @@
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from itertools import permutations
@@ -17,7 +16,7 @@ from hacrl.runs.files import StorageError
 from hacrl.tasks import load
 from hacrl.training.evaluation import evaluate
 from hacrl.training.run import Stopped
-from helpers_train import Silent, final_weights, make_agent, metrics, outcome, recipe, run
+from helpers_train import Silent, StopAt, final_weights, make_agent, metrics, outcome, recipe, run
 
 
 @pytest.fixture(scope="session")
@@ -34,18 +33,6 @@ def agents(tmp_path_factory):
 
 def pair(agents):
     return {name: agents[name] for name in ("ada", "bob")}
-
-
-class StopAt(Silent):
-    """Sends the process a signal once a step is finished."""
-
-    def __init__(self, step):
-        super().__init__()
-        self._step = step
-
-    def step(self, step, metrics):
-        if step == self._step:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 CHOOSY = {

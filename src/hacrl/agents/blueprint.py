@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from hacrl.agents.policy import Policy
+from hacrl.agents.precision import DTYPES, Precision, choose_precision, sizes_of
 from hacrl.agents.ranks import Ranks
 from hacrl.algorithm.critic import CriticParams
 from hacrl.recipe.settings import AgentSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
@@ -19,6 +20,7 @@ class Blueprint:
     """The same blueprint makes the same agent, in any process."""
 
     agent: AgentSettings
+    """With the `dtype` that was chosen for it; with `auto`, fp32 on a CPU and bf16 on a GPU."""
     optimiser: OptimiserSettings | None = None
     """With the agent's own learning rate; None: it is not going to be trained."""
     updates: UpdatesSettings = field(default_factory=UpdatesSettings)
@@ -44,6 +46,7 @@ class Blueprint:
             self.name,
             model_path(self.agent.model),
             device=device_of(self.device),
+            dtype=DTYPES.get(self.agent.dtype),
             optimiser=self.optimiser,
             updates=self.updates,
             total_updates=self.total_updates,
@@ -61,6 +64,12 @@ def model_path(model: str) -> str | Path:
     """Where an agent's weights are; `toy:NAME` is made on first use."""
     kind, _, name = model.partition(":")
     return toy_models.build(name) if kind == "toy" else model
+
+
+def precision_of(agent: AgentSettings, device: str) -> Precision:
+    """What the agent is going to compute in on this device; may measure it."""
+    needs_sizes = agent.dtype == "auto" and device == "cpu" and not agent.model.startswith("toy:")
+    return choose_precision(agent.dtype, device, sizes_of(agent.model) if needs_sizes else None)
 
 
 def device_of(name: str) -> str:

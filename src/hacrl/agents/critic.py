@@ -125,6 +125,7 @@ class Critic:
                 # A rank with fewer rows than the others still has to run the model; its loss counts 0.
                 loss = self._loss([mini_batch[i] for i in batch or [0]]) * (1.0 if batch else 0.0) / count
                 torch.autograd.backward(loss)
+                self.optimiser.collect_gradients()
                 total += loss.item()
             total = float(self._ranks.total(torch.tensor(total, dtype=torch.float64)))
             norm = self.optimiser.gradient_norm()

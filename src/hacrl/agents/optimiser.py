@@ -83,18 +83,33 @@ class Optimiser:
         factor = learning_rate_factor(self._settings, self.updates, self._total_updates)
         return self._settings.learning_rate * factor
 
+    def gradients(self) -> dict[str, Tensor]:
+        """The sum since the last step, in fp32, of every weight that has a gradient."""
+        self.collect_gradients()
+        return {name: m.grad for name, m in self._masters.items() if m.grad is not None}
+
+    @torch.no_grad()
+    def collect_gradients(self) -> None:
+        """Add gradients in half precision to those of the master copies; call it after every backward pass.
+
+        Added up in half precision, small contributions of many micro-batches would be lost.
+        """
+        for name, parameter in self.parameters.items():
+            master = self._masters[name]
+            if master is parameter or parameter.grad is None:
+                continue
+            gradient, parameter.grad = parameter.grad.float(), None
+            master.grad = gradient if master.grad is None else master.grad.add_(gradient)
+
     def gradient_norm(self) -> Tensor:
         """Norm over all gradients, before clipping."""
-        gradients = [p.grad for p in self.parameters.values() if p.grad is not None]
-        return whole(nn.utils.get_total_norm(gradients))
+        return whole(nn.utils.get_total_norm(list(self.gradients().values())))
 
     def step(self, gradient_norm: Tensor) -> None:
         """Clip the gradients to the maximum norm and update the weights."""
-        with_gradient = [p for p in self.parameters.values() if p.grad is not None]
+        self.collect_gradients()
+        with_gradient = [master for master in self._masters.values() if master.grad is not None]
         nn.utils.clip_grads_with_norm_(with_gradient, self._settings.max_grad_norm, gradient_norm)
-        for name, parameter in self.parameters.items():
-            if self._masters[name] is not parameter and parameter.grad is not None:
-                self._masters[name].grad = parameter.grad.float()
         for group in self._adamw.param_groups:
             group["lr"] = self.learning_rate
         self._adamw.step()

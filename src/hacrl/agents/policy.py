@@ -14,11 +14,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hacrl.agents import loading, training_state
 from hacrl.agents.backends.choice import choose_backends
 from hacrl.agents.backends.interfaces import Row
-from hacrl.agents.backends.vllm import VllmEngine, checked
+from hacrl.agents.backends.vllm import VllmEngine
 from hacrl.agents.backends.vllm_weights import merged_weights
 from hacrl.agents.critic import Critic
 from hacrl.agents.errors import AgentError, explain_out_of_memory
 from hacrl.agents.fingerprint import fingerprint
+from hacrl.agents.logp_check import checked
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.ranks import Ranks, whole_state
 from hacrl.agents.reference import FrozenCopy, ReferenceLogps, without_adapters
@@ -296,7 +297,7 @@ class Policy:
             return drawn
         # In half precision decoding and training round differently: take the log-probs training will see.
         scores = self._score([(job.prompt, drawn[row].token_ids) for row, job in enumerate(jobs)])
-        return [replace(response, token_logps=score) for response, score in zip(drawn, scores, strict=True)]
+        return checked(drawn, scores)
 
     def _decode(self, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
         """Decode at most `max_rows` responses at a time, prompts of similar length together."""
@@ -324,7 +325,9 @@ class Policy:
         engine.hold(merged_weights(self._model))
         drawn = engine.draw(jobs, sampling, self.encoder)
         rows = [(job.prompt, response.token_ids) for job, response in zip(jobs, drawn, strict=True)]
-        return checked(drawn, self._score(rows), engine.settings)
+        settings = engine.settings
+        cap = settings.correction_cap if settings.correction == "truncated" else None
+        return checked(drawn, self._score(rows), settings.max_logprob_difference, cap)
 
     def _make_critic(
         self, params: CriticParams | None, optimiser: OptimiserSettings | None, total_updates: int | None

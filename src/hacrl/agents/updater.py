@@ -100,9 +100,10 @@ class Updater:
         try:
             for batch in self._batches(mini_batch, trained):
                 self._accumulate([mini_batch[i] for i in batch], objective, update, mini_batch)
+            found = self.optimiser.gradients()
             parts = [
-                torch.zeros(parameter.shape) if parameter.grad is None else whole_copy(parameter.grad)
-                for parameter in self.optimiser.parameters.values()
+                whole_copy(found[name]) if name in found else torch.zeros(parameter.shape)
+                for name, parameter in self.optimiser.parameters.items()
             ]
         finally:
             self._reference = reference
@@ -146,6 +147,7 @@ class Updater:
             torch.autograd.backward(losses.sum() / len(mini_batch))
         elif self._ranks.several:
             torch.autograd.backward(logps, torch.zeros_like(logps))
+        self.optimiser.collect_gradients()
         mean_logps = logps.detach().sum(1) / mask.sum(1)
         return torch.stack([losses.detach(), kls.detach(), mean_logps, torch.full_like(mean_logps, learns)])
 
@@ -156,6 +158,7 @@ class Updater:
         if self._reference is not None:
             self._reference(rows)
         torch.autograd.backward(logps, torch.zeros_like(logps))
+        self.optimiser.collect_gradients()
         return torch.empty(4, 0)
 
     def _refuse_non_finite(self, losses: Tensor, norm: float, number: int, mini_batch: MiniBatch) -> None:

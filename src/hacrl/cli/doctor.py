@@ -61,7 +61,7 @@ def _report(found: Diagnosis, console: Console) -> None:
     console.print(_agents_table(found))
     console.print(_updates_table(found))
     console.print(_memory_table(found))
-    for line in _task_lines(found):
+    for line in _precision_lines(found) + _task_lines(found):
         console.print(line, soft_wrap=True, markup=False)
     for agent in found.agents:
         if agent.first_prompt is not None:
@@ -89,14 +89,25 @@ def _table(title: str, *headings: str) -> Table:
 
 
 def _agents_table(found: Diagnosis) -> Table:
-    table = _table("Agents", "agent", "model", "parameters", "trained", "device", "learning rate")
+    table = _table("Agents", "agent", "model", "parameters", "trained", "device", "dtype", "learning rate")
     for agent in found.agents:
         parameters = trained = "not known yet"
         if agent.facts:
             parameters, trained = f"{agent.facts.parameters:,}", f"{agent.facts.trained:,}"
         device = f"{agent.gpus * agent.ranks:g} GPUs" if agent.gpus else agent.device
-        table.add_row(agent.name, agent.model, parameters, trained, device, f"{agent.learning_rate:g}")
+        rate = f"{agent.learning_rate:g}"
+        table.add_row(agent.name, agent.model, parameters, trained, device, agent.precision.dtype, rate)
     return table
+
+
+def _precision_lines(found: Diagnosis) -> list[str]:
+    """The measurements behind `dtype: auto`."""
+    return [
+        f"Agent {agent.name} computes in {agent.precision.dtype}: matrix products in bfloat16 are "
+        f"{agent.precision.speedup:.2g} times as fast as in float32 on this machine"
+        for agent in found.agents
+        if agent.precision.speedup is not None
+    ]
 
 
 def _updates_table(found: Diagnosis) -> Table:

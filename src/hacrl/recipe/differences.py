@@ -21,7 +21,7 @@ def recipe_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[s
     """One line for every key that must not change between `resolved()` recipes of one run, but does.
 
     Agents are matched by name: their order means nothing. `steps` may change while the schedule is constant.
-    A key that is not there is off (null, false, 0, empty): older versions did not know all keys.
+    A key that is not there is off or `auto` (null, false, 0, empty): older versions did not know all keys.
     """
     before, after = dict(_flat(old)), dict(_flat(new))
     may_extend = {flat.get("optimiser.schedule") for flat in (before, after)} == {"constant"}
@@ -38,7 +38,7 @@ def _same(before: Mapping[str, object], after: Mapping[str, object], key: str) -
     known, other = (before, after) if key in before else (after, before)
     section = key.rpartition(".")[0]
     same_section = any(there.rpartition(".")[0] == section for there in other)
-    return known[key] is None or (same_section and not known[key])
+    return known[key] in (None, "auto") or (same_section and not known[key])
 
 
 def _shown(flat: Mapping[str, object], key: str) -> str:

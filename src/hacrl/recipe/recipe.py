@@ -151,11 +151,11 @@ def _asynchronous(recipe: Recipe) -> Iterator[Problem]:
     """A checkpoint in every step would make every step synchronous."""
     if recipe.exchange.asynchronous is None:
         return
-    if recipe.checkpoint.every == 1:
+    if recipe.checkpoint.every in (1, "auto"):
         yield Problem(
             "checkpoint.every",
-            "expected more than 1 with exchange.asynchronous, got 1: agents wait for each other at every "
-            "checkpoint, which would be every step",
+            f"expected more than 1 with exchange.asynchronous, got {recipe.checkpoint.every}: agents wait "
+            "for each other at every checkpoint",
         )
     if recipe.dynamic_sampling:
         yield Problem(

@@ -63,6 +63,10 @@ def _text_or_list(value: object) -> str | None:
 
 
 Count = Annotated[int, Field(ge=1)]
+CountOrAuto = Annotated[
+    Annotated[Count, Tag("<number>")] | Annotated[Literal["auto"], Tag("<text>")],
+    Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
+]
 Above0 = Annotated[float, Field(gt=0)]
 AtLeast0 = Annotated[float, Field(ge=0)]
 Below1 = Annotated[float, Field(ge=0, lt=1)]
@@ -163,6 +167,8 @@ class AgentSettings(PromptSettings):
     """This agent's own learning rate; null takes `optimiser.learning_rate`."""
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")] = "auto"
     """`cpu`, `cuda`, `cuda:0`, or `auto`: a GPU if there is one."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """What it computes in; `auto`: bfloat16 on a GPU, on a CPU what is faster, float32 for small models."""
     samples_per_prompt: Count | None = None
     """This agent's own number of responses per prompt; null takes the top-level `samples_per_prompt`."""
     engine: EngineChoice = None
@@ -349,8 +355,8 @@ class EvaluationSettings(Settings):
 class CheckpointSettings(Settings):
     """What a run can be resumed from."""
 
-    every: Count = 1
-    """Steps between checkpoints."""
+    every: CountOrAuto = "auto"
+    """Steps between checkpoints; `auto`: as often as 5% of the time allows, toy models after every step."""
     keep: Count = 2
     """Latest checkpoints to keep, besides the best."""
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from hacrl.runs.checkpoint_format import (
@@ -22,7 +24,17 @@ from hacrl.runs.checkpoint_format import (
 )
 from hacrl.runs.files import StorageError, explain_os_errors, make_directory, sync_directory
 
-__all__ = ["Checkpoint", "CheckpointStore", "Contents"]
+__all__ = ["Checkpoint", "CheckpointStore", "Contents", "Cost"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one checkpoint took."""
+
+    seconds: float
+    """To write all of it, in the background or not."""
+    size: int
+    """Bytes."""
 
 
 class CheckpointStore:
@@ -36,6 +48,7 @@ class CheckpointStore:
         self._skipped: set[Path] = set()
         self._directory = directory
         self._keep = keep
+        self._cost: Cost | None = None
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[Path] | None = None
 
@@ -63,12 +76,18 @@ class CheckpointStore:
         if _is_intact(path):
             self._pending = self._writer.submit(lambda: path)
         else:
+            self._cost, started = None, time.perf_counter()
             contents = self._write_aside(path, write)
-            self._pending = self._writer.submit(self._commit, path, step, score, contents)
+            self._pending = self._writer.submit(self._commit, path, step, score, contents, started)
         saved = self._pending
         if not background:
             self.wait()
         return saved
+
+    @property
+    def cost(self) -> Cost | None:
+        """Of the last checkpoint; None before the first one, and while one is being written."""
+        return self._cost
 
     def wait(self) -> None:
         """Wait for a save in the background and raise its error if it failed."""
@@ -113,7 +132,9 @@ class CheckpointStore:
         with _removed_on_failure(aside):
             return encode_contents(write(aside))
 
-    def _commit(self, path: Path, step: int, score: float | None, contents: dict[str, bytes]) -> Path:
+    def _commit(
+        self, path: Path, step: int, score: float | None, contents: dict[str, bytes], started: float
+    ) -> Path:
         aside = _aside(path)
         with _removed_on_failure(aside):
             seal_checkpoint(aside, step, score, contents)
@@ -122,6 +143,8 @@ class CheckpointStore:
         sync_directory(self._directory)
         self._skipped.discard(path)
         self._prune(step)
+        size = sum(size for size, _ in read_manifest(path).files.values())
+        self._cost = Cost(time.perf_counter() - started, size)
         return path
 
     def _prune(self, newest: int) -> None:

@@ -77,8 +77,12 @@ class _Symptom(_Shape):
     either_sign: bool
 
 
+Dtypes = dict[AgentName, Literal["float32", "bfloat16"]]
+
+
 class _Config(_Shape):
     recipe: _Recipe
+    dtypes: Dtypes = {}
     versions: dict[str, str]
     symptoms: list[_Symptom] = []
 
@@ -149,7 +153,8 @@ class _Capability(_Shape):
 class _Trainer(_Shape):
     """`trainer.json` of a checkpoint; `hacrl.training.run` writes it."""
 
-    recipe: dict[str, Any]
+    recipe: _Recipe
+    dtypes: Dtypes = {}
     step: Count
     seconds: float
     cpu_seconds: float

@@ -66,6 +66,11 @@ class RunReader:
         return recipe
 
     @property
+    def dtypes(self) -> dict[str, str]:
+        """What each agent computes in; empty in runs of older versions."""
+        return dict(self._config.get("dtypes", {}))
+
+    @property
     def versions(self) -> dict[str, str]:
         """The packages that the run was started with."""
         versions: dict[str, str] = self._config["versions"]

@@ -56,6 +56,7 @@ def steps_until_barrier(
 
 def next_barrier(recipe: Recipe, step: int) -> int:
     """The first step from `step` on after which all agents are saved or evaluated."""
+    assert recipe.checkpoint.every != "auto", "refused by the recipe"
     intervals = [every for every in (recipe.checkpoint.every, recipe.evaluation.every) if every]
     return min([recipe.steps, *(-(-step // every) * every for every in intervals)])
 

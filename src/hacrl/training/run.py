@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from hacrl.sharing import write_step
 from hacrl.symptoms import with_own
 from hacrl.training.alerts import Alerts
 from hacrl.training.async_loop import steps_until_barrier
+from hacrl.training.cadence import Cadence
 from hacrl.training.display import Display
 from hacrl.training.evaluation import Evaluation, evaluate
 from hacrl.training.metrics_log import MetricsLog, open_sinks
@@ -84,6 +85,7 @@ class Run:
         self._display = display
         self._alerts = Alerts(with_own(team.method.symptoms))
         self._store = CheckpointStore(directory.checkpoints, recipe.checkpoint.keep)
+        self._cadence = Cadence(recipe.checkpoint.every, lambda: self._store.cost)
         sinks = open_sinks(recipe.logging.to, directory.path, recipe.resolved())
         self._log = MetricsLog(directory.metrics, sinks, recipe.logging.every)
 
@@ -159,7 +161,7 @@ class Run:
             self._display.warn(message)
         self._log.write(record.step, metrics)
         self._display.step(record.step, metrics)
-        if record.step % recipe.checkpoint.every == 0 or record.step == recipe.steps:
+        if record.step == recipe.steps or self._cadence.due(record.step):
             self._save(background=True, score=_mean_greedy(evaluations))
 
     def _evaluate(self) -> Evaluations:
@@ -193,6 +195,7 @@ class Run:
 
     def _save(self, *, background: bool, score: float | None = None) -> None:
         saved = self._store.save(self.progress.step, self._write, score=score, background=background)
+        self._cadence.saved()
         self.team.runtime.set_restore_point(lambda name: saved.result() / state_directory(name))
 
     def _write(self, directory: Path) -> Contents:
@@ -206,6 +209,7 @@ class Run:
         return {
             TRAINER_FILE: {
                 "recipe": team.recipe.resolved(),
+                "dtypes": dict(team.dtypes),
                 "step": progress.step,
                 "seconds": progress.seconds,
                 "cpu_seconds": progress.cpu_seconds,
@@ -220,7 +224,10 @@ class Run:
 
     def _load(self, checkpoint: Checkpoint) -> None:
         state = read_trainer(checkpoint)
-        differences = recipe_differences(state["recipe"], self.team.recipe.resolved())
+        differences = recipe_differences(
+            _computed_in(state["recipe"], state.get("dtypes", {})),
+            _computed_in(self.team.recipe.resolved(), self.team.dtypes if "dtypes" in state else {}),
+        )
         if differences:
             problems = [Problem("", difference) for difference in differences]
             raise RecipeError(f"{checkpoint.path} was written by another recipe", problems)
@@ -244,6 +251,12 @@ def read_trainer(checkpoint: Checkpoint) -> dict[str, Any]:
     state: dict[str, Any] = checkpoint.json(TRAINER_FILE)
     check(checkpoint.path / TRAINER_FILE, TRAINER, state, "the state of a training run")
     return state
+
+
+def _computed_in(recipe: dict[str, Any], dtypes: Mapping[str, str]) -> dict[str, Any]:
+    """A resolved recipe with what each agent computes in, which `auto` leaves open."""
+    agents = [{**agent, "dtype": dtypes.get(agent["name"])} for agent in recipe["agents"]]
+    return {**recipe, "agents": agents}
 
 
 def state_directory(agent: str) -> str:

@@ -14,10 +14,10 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from hacrl import tasks
 from hacrl.agents.agent import Agent
-from hacrl.agents.blueprint import Blueprint
+from hacrl.agents.blueprint import Blueprint, device_of, precision_of
 from hacrl.algorithm import Capability, CriticParams
 from hacrl.methods import Method
-from hacrl.recipe import Recipe, RecipeError, SamplingSettings, TaskSettings
+from hacrl.recipe import AgentSettings, Recipe, RecipeError, SamplingSettings, TaskSettings
 from hacrl.recipe.problems import Problem
 from hacrl.recipe.topology import Topology
 from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
@@ -120,6 +120,8 @@ class Team:
     sampling: SamplingSettings
     capability: Capability
     runtime: Runtime
+    dtypes: Mapping[str, str]
+    """What each agent computes in."""
     retired: dict[str, str] = field(default_factory=dict)
     """Agents that no longer take part, and why."""
     lost: set[str] = field(default_factory=set)
@@ -195,8 +197,12 @@ def build_team(
     task: Task | None = None,
     reward_funcs: Sequence[RewardFunction] | None = None,
     deliver: Deliver | None = None,
+    dtypes: Mapping[str, str] | None = None,
 ) -> Team:
-    """Build the team of a recipe. Models are loaded last, so that other mistakes show early."""
+    """Build the team of a recipe. Models are loaded last, so that other mistakes show early.
+
+    `dtypes` are what agents with `dtype: auto` compute in; for agents that are not in it, it is chosen now.
+    """
     task = task or load_task(recipe.task)
     method = recipe.method
     if not isinstance(method, Method):
@@ -213,7 +219,8 @@ def build_team(
         evaluation_tasks.append(_evaluation_task(recipe, other, make_rewarder(recipe, other)))
     names = sorted(agent.name for agent in recipe.agents)
     runtime = make_runtime(recipe)
-    agents = runtime.load([_blueprint(recipe, name, method.critic) for name in names])
+    dtypes = choose_dtypes(recipe, dtypes or {})
+    agents = runtime.load([_blueprint(recipe, name, dtypes[name], method.critic) for name in names])
     return Team(
         recipe=recipe,
         members=tuple(_member(recipe, agent) for agent in agents),
@@ -228,6 +235,7 @@ def build_team(
             len(names), recipe.capability.window, recipe.capability.floor, recipe.capability.clamp
         ),
         runtime=runtime,
+        dtypes=dtypes,
         deliver=deliver or deliver_all,
     )
 
@@ -301,9 +309,28 @@ def best_of(task: Task) -> int:
     return task.test_samples if task.test_samples > 1 else 0
 
 
-def _blueprint(recipe: Recipe, name: str, critic: CriticParams | None) -> Blueprint:
+def choose_dtypes(recipe: Recipe, known: Mapping[str, str]) -> dict[str, str]:
+    """What each agent computes in: the recipe's dtype; for `auto` what is `known`, or else a new choice.
+
+    Chosen here, where the run is started, so that all processes of an agent agree.
+    """
+    return {
+        agent.name: known[agent.name]
+        if agent.dtype == "auto" and agent.name in known
+        else precision_of(agent, planned_device(recipe, agent)).dtype
+        for agent in recipe.agents
+    }
+
+
+def planned_device(recipe: Recipe, agent: AgentSettings) -> str:
+    """Where an agent is going to compute; on Ray that need not be a device of this process."""
+    on_ray = recipe.runtime.name == "ray"
+    return ("cuda" if agent.resources.gpus else "cpu") if on_ray else device_of(agent.device)
+
+
+def _blueprint(recipe: Recipe, name: str, dtype: str, critic: CriticParams | None) -> Blueprint:
     return Blueprint(
-        recipe.agent(name),
+        recipe.agent(name).model_copy(update={"dtype": dtype}),
         optimiser=recipe.optimiser.model_copy(update={"learning_rate": recipe.learning_rate_of(name)}),
         updates=recipe.updates,
         sampling=recipe.sampling,

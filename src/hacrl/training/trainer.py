@@ -33,11 +33,13 @@ def train(
     reward_funcs: Sequence[RewardFunction] | None = None,
     display: Display | None = None,
     deliver: Deliver | None = None,
+    dtypes: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Run a recipe in the directory `out`, or continue the run there; returns its summary.
 
     `recipe` is a YAML file, a mapping of the same form, or a `Recipe`. `task` and `reward_funcs` replace
     what the recipe says. `deliver` may change the trajectories that each learner receives in a step.
+    `dtypes` are for agents with `dtype: auto`; without it they are chosen when the run begins.
     """
     if isinstance(recipe, str | Path):
         recipe = load_recipe(recipe, overrides)
@@ -46,8 +48,10 @@ def train(
     open_directory = RunDirectory.resume if resume else RunDirectory.create
     with open_directory(Path(out)) as directory:
         if resume:
-            RunReader(Path(out)).check()  # before the models are loaded
-        team = build_team(recipe, task=task, reward_funcs=reward_funcs, deliver=deliver)
+            reader = RunReader(directory.path)
+            reader.check()  # before the models are loaded
+            dtypes = reader.dtypes
+        team = build_team(recipe, task=task, reward_funcs=reward_funcs, deliver=deliver, dtypes=dtypes)
         run = Run(team, directory, display or make_display())
         try:
             if resume:
@@ -111,6 +115,7 @@ def describe(team: Team) -> dict[str, Any]:
     symptoms = with_own(team.method.symptoms).values()
     return {
         "recipe": team.recipe.resolved(),
+        "dtypes": dict(team.dtypes),
         "versions": versions(),
         "symptoms": [asdict(symptom) for symptom in symptoms],
     }

@@ -73,6 +73,19 @@ def test_half_precision_weights_do_not_lose_small_steps() -> None:
     assert weight.tolist() == pytest.approx([0.98] * 3, abs=0.004)
 
 
+def test_gradients_in_half_precision_are_added_up_in_fp32() -> None:
+    """256 micro-batches of 2^-9 after one of 1: in bf16 each would be rounded away."""
+    weight = nn.Parameter(torch.zeros(1, dtype=torch.bfloat16))
+    optimiser = Optimiser({"w": weight}, OptimiserSettings())
+    for part in [1.0, *[2**-9] * 256]:
+        torch.autograd.backward((weight * part).sum())
+        optimiser.collect_gradients()
+    assert optimiser.gradients()["w"].tolist() == [1.5]
+    assert optimiser.gradient_norm() == 1.5
+    optimiser.step(optimiser.gradient_norm())
+    assert (weight.grad, optimiser.gradients()) == (None, {})
+
+
 def farthest(gradients: Sequence[float], betas: tuple[float, float]) -> float:
     """The longest way of a weight in one of the updates, in learning rates."""
     weight = nn.Parameter(torch.zeros(1))

@@ -17,8 +17,8 @@ def recipe(engine: object, **agent: Any) -> dict[str, Any]:
 
 def test_engines_by_name_and_by_settings() -> None:
     assert validated(recipe("builtin"), "").resolved() == validated(recipe(None), "").resolved()
-    assert _blueprint(validated(recipe("builtin"), ""), "a", None).agent.engine is None
-    blueprint = _blueprint(validated(recipe({"correction": "truncated"}), ""), "a", None)
+    assert _blueprint(validated(recipe("builtin"), ""), "a", "float32", None).agent.engine is None
+    blueprint = _blueprint(validated(recipe({"correction": "truncated"}), ""), "a", "float32", None)
     settings = blueprint.agent.engine
     assert settings is not None
     assert (settings.correction, settings.correction_cap) == ("truncated", 2.0)

@@ -313,8 +313,10 @@ def test_late_peers_need_an_update_of_their_own():
 
 
 def test_agents_that_meet_in_every_step_cannot_be_asynchronous():
-    text = message({**yaml.safe_load(SMALLEST), "exchange": {"asynchronous": {"max_staleness": 1}}})
-    assert "checkpoint.every: expected more than 1 with exchange.asynchronous, got 1" in text
+    for every in ("auto", 1):
+        changed = {"exchange": {"asynchronous": {"max_staleness": 1}}, "checkpoint": {"every": every}}
+        text = message({**yaml.safe_load(SMALLEST), **changed})
+        assert f"checkpoint.every: expected more than 1 with exchange.asynchronous, got {every}" in text
 
 
 # --- differences ------------------------------------------------------------------------------------------

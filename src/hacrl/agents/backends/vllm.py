@@ -1,4 +1,4 @@
-"""vLLM as the sampler of one agent, in the agent's own process, and the check of its log-probs."""
+"""vLLM as the sampler of one agent, in the agent's own process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import Any
 from weakref import WeakSet, finalize
@@ -21,7 +20,6 @@ from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job
 from hacrl.agents.stopping import StopWatch
 from hacrl.recipe.settings import SamplingSettings, VllmSettings
-from hacrl.types import EngineCheck
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a separate process could outlive the agent or hang it
@@ -164,35 +162,6 @@ def _drawn(output: Any, stop: Sequence[str], encoder: Rendering) -> Drawn:
     end = next((place for place, token in enumerate(ids, start=1) if watch.ends(0, token)), len(ids))
     found = watch.found.get(0, output.stop_reason if isinstance(output.stop_reason, str) else None)
     return Drawn(ids[:end], logps[:end], found is not None or ids[-1] in encoder.eos_ids, found)
-
-
-def checked(
-    drawn: Sequence[Drawn], scores: Sequence[tuple[float, ...]], settings: VllmSettings
-) -> list[Drawn]:
-    """The responses with the log-probs to train with; `scores` are those of the trained model."""
-    return [_checked(response, score, settings) for response, score in zip(drawn, scores, strict=True)]
-
-
-def _checked(response: Drawn, score: tuple[float, ...], settings: VllmSettings) -> Drawn:
-    pairs = zip(response.token_logps, score, strict=True)
-    difference = max(abs(engine - trainer) for engine, trainer in pairs)
-    rescored = difference > settings.max_logprob_difference
-    weight = 1.0
-    if rescored and settings.correction == "truncated":
-        weight = _truncated(sum(score) - sum(response.token_logps), settings.correction_cap)
-    check = EngineCheck(
-        engine_logp=sum(response.token_logps) / len(score),
-        trainer_logp=sum(score) / len(score),
-        difference=difference,
-        rescored=rescored,
-        weight=weight,
-    )
-    return replace(response, token_logps=score if rescored else response.token_logps, engine=check)
-
-
-def _truncated(log_ratio: float, cap: float) -> float:
-    """The importance weight of the whole response, cut off at the cap."""
-    return math.exp(min(log_ratio, math.log(cap)))
 
 
 def _import_vllm(agent: str, device: torch.device) -> Any:

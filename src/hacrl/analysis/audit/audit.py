@@ -85,7 +85,7 @@ def audit(
     with run.directory.resume(
         run.directory.path
     ):  # locks the run: no training while its checkpoints are read
-        team = build_team(run.recipe, task=task, reward_funcs=reward_funcs)
+        team = build_team(run.recipe, task=task, reward_funcs=reward_funcs, dtypes=run.dtypes)
         try:
             found = _audit(run, team, size, on_progress)
         finally:

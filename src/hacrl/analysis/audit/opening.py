@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,7 @@ class SavedRun:
 
     directory: RunDirectory
     recipe: Recipe
+    dtypes: Mapping[str, str]
     checkpoints: tuple[Checkpoint, ...]
     """By step; verified."""
 
@@ -33,7 +35,7 @@ def open_run(path: Path, checkpoint: int | None = None) -> SavedRun:
             f"{path} has no checkpoint to audit: the run was stopped before its first one (checkpoint.every)"
         )
     wanted = steps if checkpoint is None else [checkpoint]
-    return SavedRun(run.directory, recipe, tuple(run.checkpoint(step) for step in wanted))
+    return SavedRun(run.directory, recipe, run.dtypes, tuple(run.checkpoint(step) for step in wanted))
 
 
 def restore(team: Team, checkpoint: Checkpoint) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
 
@@ -13,13 +13,14 @@ import yaml
 
 from hacrl.analysis.compare.outcomes import Outcomes
 from hacrl.analysis.compare.page import make_page
-from hacrl.analysis.compare.plan import Plan, plan_of, write_plan
+from hacrl.analysis.compare.plan import Plan, PlannedRun, plan_of, write_plan
 from hacrl.analysis.compare.report import report
 from hacrl.analysis.compare.results import Experiment, Results, make_results
 from hacrl.analysis.compare.runner import run_all
 from hacrl.analysis.compare.suite import TUNED, Changes, Suite
 from hacrl.analysis.compare.workers import WorkerPool
-from hacrl.runs.files import make_directory, write_atomic, write_json
+from hacrl.runs.files import make_directory, read_json, write_atomic, write_json
+from hacrl.training.team import choose_dtypes
 
 USUAL_REFERENCES = ("gspo", "gspo_x2")
 
@@ -50,8 +51,19 @@ def run_suite(suite: Suite, out: Path, page: Path, pool: WorkerPool) -> None:
 def run_plans(plans: Sequence[Plan], pool: WorkerPool) -> list[list[str]]:
     """Finish all runs of several comparisons in parallel; returns the commits each was made with."""
     commits = [write_plan(plan, current_commit()) for plan in plans]
-    run_all([run for plan in plans for run in plan.runs()], pool)
+    run_all([run for plan in plans for run in _with_dtypes(plan)], pool)
     return commits
+
+
+def _with_dtypes(plan: Plan) -> list[PlannedRun]:
+    """A plan's runs. An agent with `dtype: auto` has one dtype in all of them, those begun earlier too."""
+    runs, known = plan.runs(), dict[str, str]()
+    for run in runs:
+        if run.begun:
+            recorded = read_json(run.directory.config).get("dtypes", {})
+            automatic = [agent.name for agent in run.recipe.agents if agent.dtype == "auto"]
+            known |= {name: recorded[name] for name in automatic if name in recorded}
+    return [replace(run, dtypes=choose_dtypes(run.recipe, known)) for run in runs]
 
 
 def write_results(plan: Plan, references: Sequence[str], commits: list[str]) -> Results:

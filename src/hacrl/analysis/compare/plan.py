@@ -30,6 +30,8 @@ class PlannedRun:
     log: Path
     """The run's output."""
     faults: Faults = NO_FAULTS
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    """What agents with `dtype: auto` compute in, the same in all runs."""
 
     @property
     def work_per_step(self) -> int:

@@ -110,6 +110,7 @@ class LocalWorker:
         job = {
             "recipe": run.recipe.resolved(),
             "faults": run.faults.model_dump(mode="json"),
+            "dtypes": dict(run.dtypes),
             "out": str(run.directory.path),
             "resume": run.begun,
             "log": str(run.log),
@@ -275,7 +276,7 @@ def _train(job: Mapping[str, Any]) -> int:
     try:
         recipe = parse_recipe(job["recipe"])
         deliver = Faults.model_validate(job["faults"]).delivery(recipe)
-        train(recipe, job["out"], resume=job["resume"], deliver=deliver)
+        train(recipe, job["out"], resume=job["resume"], deliver=deliver, dtypes=job["dtypes"])
         return 0
     except Stopped as stopped:
         return 128 + stopped.signal

@@ -65,7 +65,7 @@ def _numbers(found: Diagnosis) -> Iterator[Problem]:
                 "ratios assume that responses are sampled from the policy itself: set 1",
             )
     for section, every in (("evaluation", recipe.evaluation.every), ("checkpoint", recipe.checkpoint.every)):
-        if every > recipe.steps:
+        if every != "auto" and every > recipe.steps:
             yield Problem(
                 f"{section}.every", f"{every} is more than the run's {recipe.steps} steps: it never happens"
             )
@@ -90,7 +90,7 @@ def _memory(found: Diagnosis) -> Iterator[Problem]:
     saved = sum(12 * agent.facts.trained for agent in found.agents if agent.facts)
     if found.recipe.checkpoint.every == 1 and saved >= LARGE_CHECKPOINT:
         yield Problem(
-            "checkpoint.every", f"each checkpoint takes about {in_units(saved)}: set 5 or more, or use lora"
+            "checkpoint.every", f"each checkpoint takes about {in_units(saved)}: set auto, or use lora"
         )
 
 

@@ -13,6 +13,7 @@ import torch
 
 from hacrl.agents.blueprint import device_of
 from hacrl.agents.errors import AgentError
+from hacrl.agents.precision import Precision, Sizes, choose_precision
 from hacrl.analysis.doctor.memory import Memory, cluster_gpu_memory, estimate, ranks_of
 from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
 from hacrl.analysis.doctor.prompts import Written, written_for
@@ -38,6 +39,7 @@ class AgentPlan:
     model: str
     facts: ModelFacts | None
     device: str
+    precision: Precision
     gpus: float
     """Of a Ray cluster, for each of the agent's processes; 0: it runs on a device of this machine."""
     ranks: int
@@ -166,6 +168,8 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
     device = (
         "cuda" if gpus else found.attempt(f"{key}.device", partial(_device, agent.device)) or agent.device
     )
+    sizes = Sizes(facts.parameters, facts.hidden, facts.feed_forward) if facts else None
+    precision = choose_precision(agent.dtype, device, sizes)
     if agent.lora:
         found.attempt(f"{key}.lora", partial(_require, "peft", "lora"))
     if agent.engine:
@@ -180,6 +184,7 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
         model=agent.model,
         facts=facts,
         device=device,
+        precision=precision,
         gpus=gpus,
         ranks=ranks_of(recipe, agent.name),
         learning_rate=recipe.learning_rate_of(agent.name),
@@ -189,7 +194,7 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
         tokens=rollouts * (1 + recipe.dynamic_sampling) * (min(row, facts.context or row) if facts else row),
         updates=recipe.updates_per_step(agent.name),
         columns=recipe.method.columns(recipe, agent.name),
-        memory=estimate(recipe, agent.name, facts, device, longest) if facts else None,
+        memory=estimate(recipe, agent.name, facts, precision.dtype, longest) if facts else None,
         first_prompt=_first_prompt(found, key, agent),
     )
 

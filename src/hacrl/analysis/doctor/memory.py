@@ -32,7 +32,7 @@ class Memory:
     cache: int
     """Keys and values while sampling."""
     activations: int
-    """While updating."""
+    """While updating, with the gradients that are being computed in half precision."""
 
     @property
     def kept(self) -> int:
@@ -46,15 +46,20 @@ class Memory:
         return max(self.gathered + self.cache, self.activations)
 
 
-def estimate(recipe: Recipe, name: str, facts: ModelFacts, device: str, longest_prompt: int) -> Memory:
-    """The agent's memory on each of its devices, every response at its full length."""
-    agent, width = recipe.agent(name), 4 if device == "cpu" else 2
+def estimate(recipe: Recipe, name: str, facts: ModelFacts, dtype: str, longest_prompt: int) -> Memory:
+    """The agent's memory on each of its devices, every response at its full length.
+
+    In half precision, weights have a master copy in fp32. Gradients are added up in fp32; those of the
+    backward pass that is running are in half precision.
+    """
+    agent, width = recipe.agent(name), 4 if dtype == "float32" else 2
     ranks = ranks_of(recipe, name)
     row = longest_prompt + recipe.sampling.max_new_tokens
     row = min(row, facts.context or row)
     rows = min(recipe.sampling.max_rows, math.ceil(recipe.prompts_per_step / ranks) * recipe.samples_of(name))
-    weights = width * facts.parameters + (4 * facts.trained if width == 2 else 0)
-    gradients, moments = width * facts.trained, 8 * facts.trained
+    masters, in_half = (4 * facts.trained, 2 * facts.trained) if width == 2 else (0, 0)
+    weights = width * facts.parameters + masters
+    gradients, moments = 4 * facts.trained, 8 * facts.trained
     critic = recipe.method.critic is not None
     reference = width * facts.parameters if recipe.optimiser.kl and agent.lora is None else 0
     return Memory(
@@ -66,7 +71,7 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, device: str, longest_
         engine=width * facts.parameters + round(1e9 * agent.engine.cache_gigabytes) if agent.engine else 0,
         gathered=width * facts.parameters * (ranks - 1) // ranks,
         cache=0 if agent.engine else rows * row * 2 * facts.layers * facts.key_value * width,
-        activations=_activations(recipe, facts, row, width, critic),
+        activations=_activations(recipe, facts, row, width, critic) + in_half // ranks,
     )
 
 

@@ -137,7 +137,10 @@ class _Stopwatch:
 def _recipe(case: Case, models: Sequence[Path]) -> Recipe:
     return parse_recipe(
         {
-            "agents": [{"name": path.name, "model": str(path), "device": "cpu"} for path in models],
+            "agents": [
+                {"name": path.name, "model": str(path), "device": "cpu", "dtype": "float32"}
+                for path in models
+            ],
             "task": "words",
             "method": {"name": "hacpo", "delta": 0.8},
             "prompts_per_step": case.prompts,

@@ -16,6 +16,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCau
 from typer.testing import CliRunner
 
 from hacrl.agents.loading import with_adapters
+from hacrl.agents.precision import Precision
 from hacrl.analysis.doctor import examine, warnings_for
 from hacrl.analysis.doctor import memory as memory_module
 from hacrl.analysis.doctor.advice import DeviceMemory, device_memory, needed_on
@@ -245,6 +246,7 @@ def test_every_agent_of_a_cluster_has_gpus_of_its_own(gpu_gb: int, fits: bool, m
 
 # --- memory -----------------------------------------------------------------------------------------------
 
+FP32 = Precision("float32")
 FACTS = ModelFacts(
     parameters=1000,
     trained=1000,
@@ -260,23 +262,24 @@ FACTS = ModelFacts(
 
 def test_memory_by_hand():
     recipe = parse_recipe(recipe_with("m", samples_per_prompt=2))
-    on_cpu = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
-    assert (on_cpu.weights, on_cpu.gradients, on_cpu.moments, on_cpu.reference) == (4000, 4000, 8000, 4000)
+    fp32 = estimate(recipe, "a", FACTS, "float32", longest_prompt=6)
+    assert (fp32.weights, fp32.gradients, fp32.moments, fp32.reference) == (4000, 4000, 8000, 4000)
     rows, row = 32, 30
-    assert on_cpu.cache == rows * row * 2 * 2 * 4 * 4
+    assert fp32.cache == rows * row * 2 * 2 * 4 * 4
     mini_batch = 8 * 2 * row
-    assert on_cpu.activations == mini_batch * (2 * (12 * 8 + 4 * 16) * 4 + 8 * 50)
-    assert on_cpu.kept == 20_000
-    assert on_cpu.passing == max(on_cpu.cache, on_cpu.activations)
-    on_gpu = estimate(recipe, "a", FACTS, "cuda", longest_prompt=6)
-    assert (on_gpu.weights, on_gpu.gradients, on_gpu.moments, on_gpu.reference) == (6000, 2000, 8000, 2000)
+    assert fp32.activations == mini_batch * (2 * (12 * 8 + 4 * 16) * 4 + 8 * 50)
+    assert fp32.kept == 20_000
+    assert fp32.passing == max(fp32.cache, fp32.activations)
+    bf16 = estimate(recipe, "a", FACTS, "bfloat16", longest_prompt=6)
+    assert (bf16.weights, bf16.gradients, bf16.moments, bf16.reference) == (6000, 4000, 8000, 2000)
+    assert bf16.activations == mini_batch * (2 * (12 * 8 + 4 * 16) * 2 + 8 * 50) + 2000
 
 
 def test_ranks_share_what_is_kept_and_gather_the_weights_to_sample():
     def memory(ranks: int) -> Memory:
         agents = [{"name": "a", "model": "m", "resources": {"ranks": ranks}}]
         recipe = parse_recipe(recipe_with("m", agents=agents, runtime="ray", samples_per_prompt=2))
-        return estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
+        return estimate(recipe, "a", FACTS, "float32", longest_prompt=6)
 
     alone, four = memory(1), memory(4)
     assert four.kept == alone.kept / 4
@@ -290,14 +293,14 @@ def test_vllm_has_weights_and_a_cache_of_its_own():
     engine = {"name": "vllm", "cache_gigabytes": 0.5}
     agents = [{"name": "a", "model": "m", "engine": engine}]
     recipe = parse_recipe(recipe_with("m", agents=agents, method="gspo"))
-    memory = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
+    memory = estimate(recipe, "a", FACTS, "float32", longest_prompt=6)
     assert (memory.engine, memory.cache) == (500_004_000, 0)
     assert memory.kept == 500_024_000
 
 
 def test_a_critic_is_a_second_model():
     alone, with_critic = (
-        estimate(parse_recipe(recipe_with("m", method=method)), "a", FACTS, "cpu", longest_prompt=6)
+        estimate(parse_recipe(recipe_with("m", method=method)), "a", FACTS, "float32", longest_prompt=6)
         for method in ("grpo", "ppo")
     )
     assert alone.critic == 0
@@ -309,7 +312,7 @@ def test_a_critic_keeps_its_activations_where_its_agent_recomputes_them():
     deep = replace(FACTS, layers=40)
     recipe = parse_recipe(recipe_with("m", method="ppo", updates={"gradient_checkpointing": True}))
     mini_batch = 8 * 8 * 30
-    found = estimate(recipe, "a", deep, "cpu", longest_prompt=6)
+    found = estimate(recipe, "a", deep, "float32", longest_prompt=6)
     assert found.activations == mini_batch * 40 * (12 * 8 + 4 * 16) * 4
 
 
@@ -334,7 +337,7 @@ def test_settings_that_save_memory_never_cost_any(rows: int, budget: int, checkp
                 optimiser={"kl": chosen["kl"]},
             )
         )
-        memory = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
+        memory = estimate(recipe, "a", FACTS, "float32", longest_prompt=6)
         return memory.kept + memory.passing
 
     for change in ({"rows": 1}, {"budget": 1}, {"checkpointing": True}, {"kl": 0.0}):
@@ -343,8 +346,8 @@ def test_settings_that_save_memory_never_cost_any(rows: int, budget: int, checkp
 
 def test_agents_of_a_device_share_only_what_passes():
     recipe = parse_recipe(recipe_with("m"))
-    memory = estimate(recipe, "a", FACTS, "cpu", longest_prompt=6)
-    plan = AgentPlan("a", "m", FACTS, "cpu", 0, 1, 1e-6, (), 1, 1, 1, 1, {}, memory)
+    memory = estimate(recipe, "a", FACTS, "float32", longest_prompt=6)
+    plan = AgentPlan("a", "m", FACTS, "cpu", FP32, 0, 1, 1e-6, (), 1, 1, 1, 1, {}, memory)
     assert needed_on([plan] * 3) == 3 * memory.kept + memory.passing
 
 
@@ -354,7 +357,7 @@ def test_offloaded_agents_are_kept_in_the_memory_of_the_cpu(monkeypatch: pytest.
     small = estimate(recipe, "a", FACTS, "cuda", longest_prompt=6)
     large = replace(small, weights=10 * small.weights)
     plans = [
-        AgentPlan(name, "m", FACTS, "cuda", 0, 1, 1e-6, (), 1, 1, 1, 1, {}, memory)
+        AgentPlan(name, "m", FACTS, "cuda", FP32, 0, 1, 1e-6, (), 1, 1, 1, 1, {}, memory)
         for name, memory in (("a", small), ("b", large), ("c", small))
     ]
     assert device_memory(Diagnosis(recipe, plans)) == [
@@ -454,8 +457,9 @@ def test_large_copies_and_checkpoints(model: str, monkeypatch: pytest.MonkeyPatc
     large = ModelFacts(10**9, 10**9, 2, 8, 16, 8, 4, 50, 4096)
     monkeypatch.setattr("hacrl.analysis.doctor.examination.look_at", lambda model, lora: large)
     monkeypatch.setattr("hacrl.analysis.doctor.advice.memory_of", lambda device: 10**12)
-    assert warned(recipe_with(model)) == ["optimiser.kl", "optimiser.kl", "checkpoint.every"]
-    assert warned(recipe_with(model, optimiser={"kl": 0.0}, checkpoint={"every": 5})) == []
+    often = {"checkpoint": {"every": 1}}
+    assert warned(recipe_with(model, **often)) == ["optimiser.kl", "optimiser.kl", "checkpoint.every"]
+    assert warned(recipe_with(model, optimiser={"kl": 0.0})) == []
 
 
 @pytest.mark.parametrize(
