@@ -86,8 +86,6 @@ def write_rows(file: Path, rows: Sequence[Mapping[str, Any]], scores: Sequence[S
         _line({**row, "reward": score.reward, "cause": score.cause})
         for row, score in zip(rows, scores, strict=True)
     ]
-    if file.exists() and not file.is_file():
-        raise ValueError(f"{file} is not a regular file and is not replaced: use another path")
     write_atomic(file, b"".join(lines))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -42,7 +41,7 @@ class Verification:
         suspects = [gold for gold, score in zip(golds, scores, strict=True) if score.reward is None]
         self._try_references(suspects)
         return [
-            _wrong(score) if score.reward is None and self._works_with[_key(gold)] else score
+            _wrong(score) if score.reward is None and self._works_with[repr(gold)] else score
             for gold, score in zip(golds, scores, strict=True)
         ]
 
@@ -57,17 +56,13 @@ class Verification:
         ]
 
     def _try_references(self, golds: Sequence[Any]) -> None:
-        new = {_key(gold): gold for gold in golds if _key(gold) not in self._works_with}
+        new = {repr(gold): gold for gold in golds if repr(gold) not in self._works_with}
         scores = self._score([HARMLESS] * len(new), list(new.values()))
         self._works_with |= {key: score.reward is not None for key, score in zip(new, scores, strict=True)}
 
 
 def _wrong(failed: Score) -> Score:
     return Score(0.0, detail=f"{failed.cause}: {failed.detail}")
-
-
-def _key(gold: Any) -> str:
-    return json.dumps(gold, sort_keys=True, default=repr)
 
 
 def references(batch: Batch, column: str) -> list[Any]:
