@@ -27,6 +27,19 @@ def no_progress_bar() -> Iterator[None]:
 
 
 @contextmanager
+def no_warnings() -> Iterator[None]:
+    """Without transformers' own reports on a load, whose findings are errors here."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+
+
+@contextmanager
 def panics_as_errors() -> Iterator[None]:
     """Turn a panic of a library written in Rust, which is no `Exception`, into a `ValueError`."""
     try:

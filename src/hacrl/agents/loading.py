@@ -2,73 +2,150 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import nullcontext
+import math
+import warnings
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from hacrl.agents.errors import AgentError
-from hacrl.huggingface import no_progress_bar
+from hacrl.agents.model_files import (
+    ADAPTER_CONFIG,
+    base_model,
+    check_base,
+    check_directory,
+    check_settings,
+    find_directory,
+    stored_shapes,
+)
+from hacrl.huggingface import no_progress_bar, no_warnings, panics_as_errors
+from hacrl.printable import printable
 from hacrl.recipe.settings import LoraSettings
 
-ADAPTER_CONFIG = "adapter_config.json"
+MOST_NAMED = 5
+"""Tensors named in a message."""
+ROOM = 500_000_000
+"""Weights that a configuration may describe beyond twice those stored: the others would be made first."""
 
 
 def load_model(
     model: str | Path, device: torch.device, dtype: torch.dtype
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Safetensors weights only, no remote code. A peft adapter's directory gives the adapted model."""
-    directory = Path(model)
-    local = directory.is_dir()
-    if local:
-        check_directory(directory)
-    elif isinstance(model, Path) or model.startswith((".", "/", "~")):
-        raise AgentError(f"model directory {str(model)!r} does not exist: check the path")
-    source = str(directory) if local else str(model)
-    base = base_model(directory) if local else source
-    try:
-        with no_progress_bar() if local else nullcontext():
-            network = AutoModelForCausalLM.from_pretrained(
-                base, dtype=dtype, use_safetensors=True, trust_remote_code=False
-            )
-            tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False)
-    except (OSError, ValueError, SafetensorError) as error:
-        raise AgentError(f"cannot load {source!r} as a causal language model: {error}") from error
-    if base != source:
-        network = import_peft().PeftModel.from_pretrained(network, source, is_trainable=True)
+    """All weights, from safetensors only; no remote code. An adapter's directory gives the adapted model."""
+    directory = find_directory(model)
+    check_directory(directory)
+    base = directory
+    if (directory / ADAPTER_CONFIG).exists():
+        base = find_directory(base_model(directory))
+        check_base(base, directory)
+    with explain_model_errors(str(model)), no_progress_bar(), no_warnings():
+        network = _load_network(base, dtype)
+        tokenizer = _load_tokenizer(directory)
+        if base != directory:
+            network = _load_adapter(network, directory)
     return network.to(device), tokenizer
 
 
-def base_model(directory: Path) -> str:
-    """The directory itself, or what the adapter in it was trained on."""
-    adapter = directory / ADAPTER_CONFIG
-    if not adapter.is_file():
-        return str(directory)
-    return str(json.loads(adapter.read_text())["base_model_name_or_path"])
+def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
+    """A model's tokenizer alone."""
+    directory = find_directory(model, weights=False)
+    check_settings(directory)
+    with explain_model_errors(str(model)):
+        return _load_tokenizer(directory)
 
 
-def check_directory(directory: Path) -> None:
-    """Refuse a directory that holds neither an adapter nor a configuration with safetensors weights."""
-    if (directory / ADAPTER_CONFIG).is_file():
-        return
-    if not (directory / "config.json").is_file():
+@contextmanager
+def explain_model_errors(model: str) -> Iterator[None]:
+    """Name the model in whatever its libraries raise: strange files make them fail in any way."""
+    try:
+        with panics_as_errors():
+            yield
+    except AgentError:
+        raise
+    except Exception as error:
+        reason = printable(" ".join(str(error).split()), 500)
         raise AgentError(
-            f"{str(directory)!r} has no config.json: give the directory that save_pretrained wrote, "
-            "with config.json, model.safetensors and tokenizer.json"
-        )
-    if any(directory.glob("*.safetensors")):
-        return
-    pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in directory.glob(pattern))
-    if pickled:
+            f"cannot load {model!r} as a causal language model: {reason or type(error).__name__}"
+        ) from error
+
+
+def _load_network(directory: Path, dtype: torch.dtype) -> PreTrainedModel:
+    _refuse_missing_bulk(directory)
+    network, found = AutoModelForCausalLM.from_pretrained(
+        str(directory),
+        dtype=dtype,
+        use_safetensors=True,
+        trust_remote_code=False,
+        local_files_only=True,
+        ignore_mismatched_sizes=True,  # so that all of them are named here
+        output_loading_info=True,
+    )
+    different = [
+        f"{name} ({list(stored)} in the file, {list(expected)} in the model)"
+        for name, stored, expected in sorted(found["mismatched_keys"])
+    ]
+    missing = found["missing_keys"] - {name for name, _, _ in found["mismatched_keys"]}
+    _refuse_other_tensors(directory, missing, found["unexpected_keys"], different)
+    return network
+
+
+def _refuse_missing_bulk(directory: Path) -> None:
+    """Refuse a configuration of a much larger model, before memory is taken for its weights."""
+    config = AutoConfig.from_pretrained(str(directory), trust_remote_code=False, local_files_only=True)
+    if getattr(config, "quantization_config", None) is not None:
+        return  # packed: fewer numbers are stored
+    stored = sum(math.prod(shape) for shape in stored_shapes(directory).values())
+    with torch.device("meta"):
+        described = AutoModelForCausalLM.from_config(config).num_parameters()
+    if described > 2 * stored + ROOM:
         raise AgentError(
-            f"{str(directory)!r} has its weights only as pickle ({pickled[0]}), which can run code when "
-            "loaded: load it once in a place you trust and save_pretrained it again, which writes safetensors"
+            f"{directory / 'config.json'} describes a model of {described:,} weights, but the files beside "
+            f"it hold {stored:,}: they do not belong together"
         )
-    raise AgentError(f"{str(directory)!r} has no weights: a model.safetensors is expected")
+
+
+def _refuse_other_tensors(
+    directory: Path, missing: Collection[str], unexpected: Collection[str], different: Collection[str] = ()
+) -> None:
+    """Raise unless the files hold the model's tensors, no fewer and no others."""
+    problems = [
+        f"{what}: {', '.join(sorted(names)[:MOST_NAMED])}"
+        + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+        for what, names in (("missing", missing), ("unexpected", unexpected), ("another shape", different))
+        if names
+    ]
+    if problems:
+        raise AgentError(
+            f"the weights in {str(directory)!r} are not those of the model that its configuration describes "
+            f"({printable('; '.join(problems), 1500)}): complete the download, or save the model again"
+        )
+
+
+def _load_tokenizer(directory: Path) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(str(directory), trust_remote_code=False, local_files_only=True)
+
+
+def _load_adapter(network: PreTrainedModel, directory: Path) -> Any:
+    """The model with a saved adapter; everything else is frozen."""
+    peft = import_peft()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about missing tensors, which are refused
+        adapted = peft.PeftModel.from_pretrained(network, str(directory), is_trainable=True)
+        state = peft.get_peft_model_state_dict(adapted, save_embedding_layers=False)
+    stored = stored_shapes(directory)
+    embeddings = {key for key in stored if key.endswith((".embed_tokens.weight", ".lm_head.weight"))}
+    _refuse_other_tensors(directory, state.keys() - stored, stored.keys() - state.keys() - embeddings)
+    return adapted
 
 
 def import_peft() -> Any:

@@ -10,11 +10,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TypeVar
 
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from hacrl import tasks
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint, device_of, precision_of
+from hacrl.agents.loading import load_tokenizer
 from hacrl.algorithm import Capability, CriticParams
 from hacrl.methods import Method
 from hacrl.recipe import AgentSettings, Recipe, RecipeError, SamplingSettings, TaskSettings
@@ -267,7 +268,7 @@ def tokenizer_of(model: str) -> PreTrainedTokenizerBase:
     kind, _, name = model.partition(":")
     if kind == "toy" and name in toy_models.AGENTS:
         return make_tokenizer(toy_models.AGENTS[name].body.cut)
-    return AutoTokenizer.from_pretrained(model, trust_remote_code=False)
+    return load_tokenizer(model)
 
 
 def make_runtime(recipe: Recipe) -> Runtime:

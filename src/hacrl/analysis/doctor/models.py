@@ -12,7 +12,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
-from hacrl.agents.loading import base_model, check_directory
+from hacrl.agents.errors import AgentError
+from hacrl.agents.loading import explain_model_errors
+from hacrl.agents.model_files import base_model, check_directory
 from hacrl.analysis.doctor.published import published_config
 from hacrl.recipe import LoraSettings
 from hacrl.recipe.problems import nearest
@@ -47,9 +49,10 @@ def look_at(model: str, lora: LoraSettings | None) -> ModelFacts | None:
     config = local_config(model) or published_config(model)
     if config is None or not hasattr(config.get_text_config(), "num_attention_heads"):
         return None
-    with torch.device("meta"):
-        network = AutoModelForCausalLM.from_config(config)
-    return _facts(network, lora)
+    with explain_model_errors(model):
+        with torch.device("meta"):
+            network = AutoModelForCausalLM.from_config(config)
+        return _facts(network, lora)
 
 
 def is_elsewhere(model: str) -> bool:
@@ -62,11 +65,12 @@ def local_config(model: str) -> Any:
     directory = _directory(model)
     source = base_model(directory) if directory else model
     try:
-        return AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
-    except OSError as error:
-        if directory is None:
+        with explain_model_errors(model):
+            return AutoConfig.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+    except AgentError as error:
+        if directory is None and isinstance(error.__cause__, OSError):
             return None
-        raise ValueError(f"{str(directory)!r} has no usable config.json: {error}") from error
+        raise
 
 
 def _directory(model: str) -> Path | None:
