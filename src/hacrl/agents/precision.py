@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from hacrl.agents.loading import base_model
+from hacrl.agents.model_files import base_model
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """By their names in a recipe; `auto` is one of them."""
