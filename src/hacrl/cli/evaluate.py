@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from hacrl.training.evaluation import Evaluation, ScoredResponse
 
 
 def evaluate(
     model: Annotated[str, typer.Argument(help="A saved agent's directory, a hub id or toy:NAME.")],
     task: Annotated[str, typer.Option(help="A built-in task, a data file, a directory or a hub id.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the task: test=300. Repeatable."),
+    ] = None,
     prompts: Annotated[int, typer.Option(min=1, help="Test prompts to use, at most.")] = 256,
     samples: Annotated[
         int | None,
@@ -23,35 +29,83 @@ def evaluate(
     ] = None,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Longest response, in tokens.")] = 1024,
     temperature: Annotated[float, typer.Option(help="Of the samples, above 0.")] = 1.0,
+    stop: Annotated[
+        list[str] | None, typer.Option(help=r"A string that ends a response; \n is a line break. Repeatable.")
+    ] = None,
+    system_prompt: Annotated[str | None, typer.Option(help="System message of the chat.")] = None,
+    prompt_template: Annotated[
+        str | None, typer.Option(help=r"Text around the prompt, with {prompt} in it; \n is a line break.")
+    ] = None,
+    template_variable: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="For the chat template: enable_thinking=false. Repeatable."),
+    ] = None,
     verifier: Annotated[str | None, typer.Option(show_default="the task's own", help="Verifier.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:0 or auto.")] = "auto",
     seed: Annotated[int, typer.Option(help="Of the samples.")] = 0,
+    show: Annotated[int, typer.Option(min=0, help="Greedy responses to print.")] = 3,
+    responses: Annotated[Path | None, typer.Option(help="Write all responses here as JSONL.")] = None,
     output: Annotated[Path | None, typer.Option("--json", help="Write the result here as JSON.")] = None,
 ) -> None:
     """Measure one agent alone: greedy accuracy, mean@k and pass@k, with 95% intervals."""
-    from pydantic import ValidationError
     from rich.console import Console
 
-    from hacrl import tasks
-    from hacrl.agents.blueprint import Blueprint
     from hacrl.cli.common import evaluation_table, user_errors
-    from hacrl.recipe import AgentSettings, RecipeError, SamplingSettings
-    from hacrl.recipe.validation import problems_in
-    from hacrl.rewards import Reward, Rewarder
-    from hacrl.training.evaluation import evaluate as measure
-    from hacrl.training.team import best_of
+    from hacrl.cli.responses import as_jsonl, explanation, shown
+    from hacrl.recipe import parse_recipe
+    from hacrl.rewards.verifiers import VERIFIERS, Verifier
+    from hacrl.runs.files import write_atomic, write_json
 
+    agent = {
+        "name": "agent",
+        "model": model,
+        "device": device,
+        "system_prompt": system_prompt,
+        "prompt_template": _with_line_breaks(prompt_template) if prompt_template else None,
+    }
+    stops = [_with_line_breaks(text) for text in stop or ()]
+    values = {
+        "agents": [agent],
+        "task": {"name": task},
+        "sampling": {"max_new_tokens": max_new_tokens, "temperature": temperature, "stop": stops},
+        "reward": {"verifier": verifier},
+        "seed": seed,
+    }
+    overrides = [f"task.{setting}" for setting in settings or ()]
+    overrides += [f"agents.0.template_variables.{variable}" for variable in template_variable or ()]
     with user_errors():
-        try:
-            settings = AgentSettings(name="agent", model=model, device=device)
-            sampling = SamplingSettings(max_new_tokens=max_new_tokens, temperature=temperature)
-        except ValidationError as error:
-            raise RecipeError("hacrl eval", problems_in(error)) from error
-        loaded = tasks.load(task)
-        agent = Blueprint(settings).load()
-        with Rewarder([Reward(verifier or loaded.verifier)]) as rewarder:
-            k = best_of(loaded) if samples is None else samples
-            result = measure(agent, loaded.test[:prompts], rewarder, sampling, k, seed)
-    Console().print(evaluation_table(f"{model} on {loaded.name}", result))
-    if output is not None:
-        output.write_text(json.dumps(result.as_dict(), indent=2) + "\n", encoding="utf-8")
+        recipe = parse_recipe(values, overrides, where="hacrl eval")
+        name, scorer, result, found = _measure(recipe, prompts, samples)
+        compared = VERIFIERS.get(scorer, Verifier(scorer))  # a function of your own extracts nothing
+        if output is not None:
+            write_json(output, result.as_dict())
+        if responses is not None:
+            write_atomic(responses, as_jsonl(found, compared))
+    console = Console(highlight=False)
+    for line in shown([each for each in found if each.greedy][:show], compared):
+        console.print(line, soft_wrap=True, markup=False)
+    console.print(evaluation_table(f"{model} on {name}", result))
+    for line in explanation(found, compared):
+        console.print(line, soft_wrap=True, markup=False)
+
+
+def _measure(
+    recipe: Any, prompts: int, samples: int | None
+) -> tuple[str, str, Evaluation, list[ScoredResponse]]:
+    """The names of task and verifier, the agent's results and all its responses."""
+    from hacrl.agents.blueprint import Blueprint
+    from hacrl.training.evaluation import evaluate_with_responses
+    from hacrl.training.team import best_of, load_task, make_rewarder
+
+    task = load_task(recipe.task)
+    agent = Blueprint(recipe.agents[0], sampling=recipe.sampling).load()
+    k = best_of(task) if samples is None else samples
+    with make_rewarder(recipe, task) as rewarder:
+        result, responses = evaluate_with_responses(
+            agent, task.test[:prompts], rewarder, recipe.sampling, k, recipe.seed
+        )
+    return task.name, recipe.reward.verifier or task.verifier, result, responses
+
+
+def _with_line_breaks(text: str) -> str:
+    return text.replace(r"\n", "\n")

@@ -15,7 +15,12 @@ _LETTER = re.compile(r"(?<![A-Za-z])\(?([A-Za-z])\)?(?![A-Za-z'])")
 
 def exact(response: str, gold: Any) -> float:
     """The whole response equals the reference, ignoring surrounding whitespace."""
-    return float(response.strip() == str(gold).strip())
+    return float(stripped(response) == str(gold).strip())
+
+
+def stripped(response: str) -> str:
+    """What `exact` compares."""
+    return response.strip()
 
 
 def boxed(response: str, gold: Any) -> float:
@@ -29,10 +34,15 @@ def numeric(response: str, gold: Any, tolerance: float = 1e-6) -> float:
 
     `tolerance` is relative.
     """
-    expected, given = read_number(gold_answer(gold)), read_number(final_answer(response))
+    expected, given = read_number(gold_answer(gold)), given_number(response)
     if expected is None:
         raise ValueError(f"the reference {str(gold)[-80:]!r} has no number")
     return float(given is not None and abs(given - expected) <= tolerance * abs(expected))
+
+
+def given_number(response: str) -> Fraction | None:
+    """The number that `numeric` compares."""
+    return read_number(final_answer(response))
 
 
 def read_number(text: str) -> Fraction | None:
@@ -46,10 +56,15 @@ def read_number(text: str) -> Fraction | None:
 
 def choice(response: str, gold: Any) -> float:
     """The letter chosen in a multiple-choice question."""
-    expected, given = read_letter(gold_answer(gold)), read_letter(final_answer(response))
+    expected, given = read_letter(gold_answer(gold)), given_letter(response)
     if expected is None:
         raise ValueError(f"the reference {str(gold)[-80:]!r} is not a letter like B or (B)")
     return float(given == expected)
+
+
+def given_letter(response: str) -> str | None:
+    """The letter that `choice` compares."""
+    return read_letter(final_answer(response))
 
 
 def read_letter(text: str) -> str | None:

@@ -27,20 +27,29 @@ class Verifier:
     """Fast, and safe for any response: it may run in the trainer."""
     runs_response: bool = False
     """It executes the response: each one in a process of its own. If that process dies, the reward is 0."""
+    extractor: str | None = None
+    """`module:function` that returns what of a response is compared with the reference; it is safe to run in
+    any process."""
 
     def load(self) -> Callable[..., float]:
         """The function itself."""
         return load(self.path)
 
+    def extracted(self, response: str) -> str | None:
+        """What of the response is compared with the reference; None: it finds nothing. Without an extractor
+        all of it is."""
+        found = response if self.extractor is None else load(self.extractor)(response)
+        return None if found is None or found == "" else str(found)
 
-_ANSWERS = "hacrl.rewards.answers"
+
+_ANSWERS, _EXTRACT = "hacrl.rewards.answers", "hacrl.rewards.extract"
 VERIFIERS = {
-    "exact": Verifier(f"{_ANSWERS}:exact", in_process=True),
-    "boxed": Verifier(f"{_ANSWERS}:boxed", in_process=True),
-    "numeric": Verifier(f"{_ANSWERS}:numeric", in_process=True),
-    "choice": Verifier(f"{_ANSWERS}:choice", in_process=True),
+    "exact": Verifier(f"{_ANSWERS}:exact", in_process=True, extractor=f"{_ANSWERS}:stripped"),
+    "boxed": Verifier(f"{_ANSWERS}:boxed", in_process=True, extractor=f"{_EXTRACT}:last_boxed"),
+    "numeric": Verifier(f"{_ANSWERS}:numeric", in_process=True, extractor=f"{_ANSWERS}:given_number"),
+    "choice": Verifier(f"{_ANSWERS}:choice", in_process=True, extractor=f"{_ANSWERS}:given_letter"),
     "regex": Verifier(f"{_ANSWERS}:regex"),
-    "math": Verifier("hacrl.rewards.mathematics:verify"),
+    "math": Verifier("hacrl.rewards.mathematics:verify", extractor=f"{_EXTRACT}:final_answer"),
     "json_schema": Verifier(f"{__name__}:JsonSchema"),
     "python_tests": Verifier(f"{__name__}:python_tests", runs_response=True),
     "reasoning_gym": Verifier(f"{__name__}:ReasoningGym", gold="reasoning_gym"),

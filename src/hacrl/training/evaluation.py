@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from hacrl.agents.agent import Agent
 from hacrl.recipe.settings import SamplingSettings
 from hacrl.rewards import Rewarder
-from hacrl.types import Prompt
+from hacrl.types import FinishReason, Prompt
 
 Measure = Literal["greedy", "mean_at_k", "pass_at_k"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
@@ -82,6 +82,21 @@ class Evaluation:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class ScoredResponse:
+    """One response of an evaluation."""
+
+    prompt: Prompt
+    greedy: bool
+    sample: int
+    text: str
+    finish_reason: FinishReason
+    reward: float | None
+    """None: it could not be scored."""
+    cause: str | None
+    """Why it could not be scored."""
+
+
 def measure_name(measure: str, samples: int) -> str:
     """The usual name: greedy, mean@4, pass@4."""
     return measure.replace("_at_k", f"@{samples}")
@@ -96,11 +111,30 @@ def evaluate(
     seed: int,
 ) -> Evaluation:
     """One greedy response per prompt, and `samples` at the temperature of `sampling` (0: greedy only)."""
-    greedy, texts = _scores(agent, prompts, rewarder, sampling.as_greedy(), 1, seed)
-    drawn, _ = _scores(agent, prompts, rewarder, sampling, samples, seed) if samples else ([], [])
+    return evaluate_with_responses(agent, prompts, rewarder, sampling, samples, seed)[0]
+
+
+def evaluate_with_responses(
+    agent: Agent,
+    prompts: Sequence[Prompt],
+    rewarder: Rewarder,
+    sampling: SamplingSettings,
+    samples: int,
+    seed: int,
+) -> tuple[Evaluation, list[ScoredResponse]]:
+    """As `evaluate`, with all responses: the greedy ones, then the samples."""
+    best = _respond(agent, prompts, rewarder, sampling.as_greedy(), 1, seed)
+    others = _respond(agent, prompts, rewarder, sampling, samples, seed) if samples else []
+    return _evaluation(prompts, best, others, samples), best + others
+
+
+def _evaluation(
+    prompts: Sequence[Prompt], best: Sequence[ScoredResponse], others: Sequence[ScoredResponse], samples: int
+) -> Evaluation:
+    greedy, drawn = _rewards(best, 1), _rewards(others, samples)
     problems = Problems(
         ids=[prompt.id for prompt in prompts],
-        responses=[_digest(response) for response in texts],
+        responses=[_digest(response.text) for response in best],
         greedy=[rewards[0] if rewards else None for rewards in greedy],
         mean_at_k=[sum(r) / len(r) if r else None for r in drawn] if samples else None,
         pass_at_k=[max(r, default=None) for r in drawn] if samples else None,
@@ -146,20 +180,35 @@ def share(values: Sequence[float]) -> Share:
     return Share(mean, max(0.0, centre - half), min(1.0, centre + half), count)
 
 
-def _scores(
+def _respond(
     agent: Agent,
     prompts: Sequence[Prompt],
     rewarder: Rewarder,
     sampling: SamplingSettings,
     samples: int,
     seed: int,
-) -> tuple[list[list[float]], list[str]]:
-    """For every prompt the rewards of its scorable responses, clipped to [0, 1]; and all responses."""
+) -> list[ScoredResponse]:
+    """`samples` responses to each prompt with their rewards."""
     rollouts = agent.sample(prompts, samples, sampling, seed)
     asked = [prompt for prompt in prompts for _ in range(samples)]
-    responses = [rollout.text for rollout in rollouts]
-    scores = rewarder.score(asked, responses, [rollout.token_ids for rollout in rollouts])
-    rewards = [score.reward for score in scores]
-    grouped = [rewards[start : start + samples] for start in range(0, len(rewards), samples)]
-    in_range = [[min(1.0, max(0.0, reward)) for reward in group if reward is not None] for group in grouped]
-    return in_range, responses
+    texts = [rollout.text for rollout in rollouts]
+    scores = rewarder.score(asked, texts, [rollout.token_ids for rollout in rollouts])
+    return [
+        ScoredResponse(
+            prompt,
+            sampling.is_greedy,
+            drawn.sample,
+            drawn.text,
+            drawn.finish_reason,
+            score.reward,
+            score.cause,
+        )
+        for prompt, drawn, score in zip(asked, rollouts, scores, strict=True)
+    ]
+
+
+def _rewards(responses: Sequence[ScoredResponse], samples: int) -> list[list[float]]:
+    """For every prompt the rewards of its scorable responses, clipped to [0, 1]."""
+    rewards = [response.reward for response in responses]
+    grouped = [rewards[start : start + samples] for start in range(0, len(rewards), samples or 1)]
+    return [[min(1.0, max(0.0, reward)) for reward in group if reward is not None] for group in grouped]
