@@ -11,7 +11,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 .PHONY: demo test test-vllm check tokenizers models results docs format clean
 
 demo: $(VENV)/.runtime
-	$(BIN)/hacrl demo recipes/demo.yaml
+	$(BIN)/hacrl demo
 
 # What cannot be had here is left out, and the last line says so.
 test: $(VENV)/.dev

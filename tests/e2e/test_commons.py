@@ -18,7 +18,7 @@ from hacrl.training.trainer import train
 from helpers_states import saved_tensors
 
 ROOT = Path(__file__).parents[2]
-DEMO = ROOT / "recipes" / "demo.yaml"
+DEMO = ROOT / "src" / "hacrl" / "cli" / "demo.yaml"
 
 
 def imitated(record: StepRecord, learner: str) -> list[tuple[str, str]]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
+from hacrl import __version__
 from hacrl.cli.audit import audit
 from hacrl.cli.compare import compare
 from hacrl.cli.demo import demo
 from hacrl.cli.doctor import doctor
 from hacrl.cli.evaluate import evaluate
+from hacrl.cli.init import init
 from hacrl.cli.report import report, watch
 from hacrl.cli.results import results
 from hacrl.cli.simulate import simulate
@@ -18,14 +21,31 @@ from hacrl.cli.train import train
 from hacrl.cli.trajectories import trajectories
 from hacrl.cli.verify import verify
 
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"hacrl {__version__}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="hacrl",
-    help="Train several different language models together with reinforcement learning.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version.")
+    ] = False,
+) -> None:
+    """Train several different language models together with reinforcement learning."""
+
+
+app.command()(init)
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(compare)

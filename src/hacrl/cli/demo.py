@@ -16,19 +16,27 @@ if TYPE_CHECKING:
 OTHERS = {"alone": "gspo", "alone_x2": "gspo_x2", "hacpo": "hacpo"}
 """Run directory -> method: what the recipe's own method is compared with."""
 TOGETHER = "together"
+RECIPE = Path(__file__).with_suffix(".yaml")
+"""Part of the package: the demo needs no clone."""
 
 
 def demo(
-    recipe: Annotated[Path, typer.Argument(help="A recipe whose method shares.", show_default=False)],
+    recipe: Annotated[
+        Path, typer.Argument(help="A recipe whose method shares.", show_default="two toy models")
+    ] = RECIPE,
     out: Annotated[Path, typer.Option(help="Directory for the runs.")] = Path("runs/demo"),
+    steps: Annotated[
+        int | None, typer.Option(min=1, show_default="the recipe's", help="Fewer, for a look.")
+    ] = None,
 ) -> None:
     """Train a recipe's agents together; for comparison alone, alone with twice the samples, with HACPO."""
     from hacrl.recipe import load_recipe
 
     with user_errors():
-        together = load_recipe(recipe)
+        changed = [f"steps={steps}"] if steps else []
+        together = load_recipe(recipe, changed)
         recipes = {
-            name: load_recipe(recipe, [f"method={method}"])
+            name: load_recipe(recipe, [*changed, f"method={method}"])
             for name, method in OTHERS.items()
             if method != together.method.name
         }
