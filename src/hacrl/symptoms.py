@@ -14,6 +14,10 @@ PATIENCE = 10
 """Consecutive measurements beyond the bound before training warns."""
 AUDIT_PATIENCE = 3
 """The same for metrics that are only measured every few steps."""
+_GETS_WORSE = (
+    "Its updates do it harm: lower its learning rate (agents.N.learning_rate), raise prompts_per_step "
+    "so that no single response decides an update, or raise optimiser.kl."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,22 @@ COMMON = (
         "{value:.0%} of its responses were cut at the token limit",
         "A cut response is usually scored as wrong. Look at the responses (hacrl trajectories): raise "
         "sampling.max_new_tokens if they are unfinished, set sampling.stop if they go on after their answer.",
+    ),
+    Symptom(
+        "reward_change",
+        -3.5,
+        "below",
+        "its mean reward of the last steps is {value:.1f} standard errors from that of the first",
+        _GETS_WORSE,
+        patience=3,
+    ),
+    Symptom(
+        "evaluation_change",
+        -2.5,
+        "below",
+        "its accuracy on test problems is {value:.1f} standard errors from that before training",
+        _GETS_WORSE,
+        patience=1,
     ),
     Symptom(
         "unscored",

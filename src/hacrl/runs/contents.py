@@ -150,6 +150,13 @@ class _Capability(_Shape):
     history: list[list[float]]
 
 
+class _Decline(_Shape):
+    """Mean rewards of an agent's first and latest steps."""
+
+    first: dict[AgentName, list[float]]
+    latest: dict[AgentName, list[float]]
+
+
 class _Trainer(_Shape):
     """`trainer.json` of a checkpoint; `hacrl.training.run` writes it."""
 
@@ -162,6 +169,7 @@ class _Trainer(_Shape):
     before: dict[AgentName, dict[str, _Evaluation]]
     capability: _Capability
     alerts: dict[str, Integer]
+    decline: _Decline | None = None
     retired: dict[AgentName, str]
     lost: list[AgentName] = []
 

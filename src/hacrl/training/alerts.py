@@ -24,14 +24,14 @@ class Alerts:
 
     def observe(self, team: Team, record: StepRecord, metrics: Mapping[str, float]) -> list[str]:
         """The warnings after this step. Retires agents whose updates keep failing."""
-        messages = self._lasting(metrics)
+        messages = self.lasting(metrics)
         for member in team.active:
             messages += self._failures(team, member.name, record)
         if not team.active:
             raise RuntimeError("no agent is left to train: " + "; ".join(team.retired.values()))
         return messages
 
-    def _lasting(self, metrics: Mapping[str, float]) -> list[str]:
+    def lasting(self, metrics: Mapping[str, float]) -> list[str]:
         """Symptoms that have lasted long enough; steps without a measurement are not counted."""
         messages = []
         for key, value in metrics.items():

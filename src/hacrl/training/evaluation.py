@@ -97,6 +97,10 @@ class ScoredResponse:
     """Why it could not be scored."""
 
 
+Evaluations = dict[str, dict[str, Evaluation]]
+"""Agent -> task -> the evaluation of the agent alone."""
+
+
 def measure_name(measure: str, samples: int) -> str:
     """The usual name: greedy, mean@4, pass@4."""
     return measure.replace("_at_k", f"@{samples}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ from hacrl.symptoms import with_own
 from hacrl.training.alerts import Alerts
 from hacrl.training.async_loop import steps_until_barrier
 from hacrl.training.cadence import Cadence
+from hacrl.training.decline import RewardDecline, evaluation_changes
 from hacrl.training.display import Display
-from hacrl.training.evaluation import Evaluation, evaluate
+from hacrl.training.evaluation import Evaluation, Evaluations, evaluate
 from hacrl.training.metrics_log import MetricsLog, open_sinks
 from hacrl.training.process import StopRequest, cpu_seconds, stop_requests
 from hacrl.training.step import train_step
@@ -33,8 +34,6 @@ from hacrl.training.update_log import forget_after, write_updates, write_warning
 from hacrl.training.updates import update_records
 
 TRAINER_FILE = "trainer.json"
-Evaluations = dict[str, dict[str, Evaluation]]
-"""Agent -> task -> the evaluation of the agent alone."""
 
 
 class Stopped(Exception):
@@ -84,6 +83,7 @@ class Run:
         self.progress = Progress()
         self._display = display
         self._alerts = Alerts(with_own(team.method.symptoms))
+        self._decline = RewardDecline()
         self._store = CheckpointStore(directory.checkpoints, recipe.checkpoint.keep)
         self._cadence = Cadence(recipe.checkpoint.every, lambda: self._store.cost)
         sinks = open_sinks(recipe.logging.to, directory.path, recipe.resolved())
@@ -104,7 +104,9 @@ class Run:
                     self._save(background=False)
                     raise Stopped(progress.step, stop.signal)
         self._store.wait()
-        progress.after = progress.after or self._evaluate()
+        if not progress.after:
+            progress.after = self._evaluate()
+            self._warn(self._alerts.lasting(evaluation_changes(progress.before, progress.after)))
 
     def close(self) -> None:
         """Close files, threads and processes."""
@@ -145,24 +147,28 @@ class Run:
         self.progress.count(record)
         updates = update_records(record)
         metrics = step_metrics(self.team, record, updates)
+        metrics |= self._decline.observe(metrics)
         evaluations: Evaluations = {}
         if recipe.evaluation.every and record.step % recipe.evaluation.every == 0:
             evaluations = self._evaluate()
             self._keep_evaluations(record.step, evaluations)
-            metrics |= _as_metrics(evaluations)
+            metrics |= _as_metrics(evaluations) | evaluation_changes(self.progress.before, evaluations)
             if record.step == recipe.steps:
                 self.progress.after = evaluations
         if recipe.logging.trajectories:
             write_step(self.directory.path, record.step, record.drawn)
             write_updates(self.directory, record.step, record.prompts, updates)
         messages = [*self.team.runtime.notices(), *self._alerts.observe(self.team, record, metrics)]
-        write_warnings(self.directory, record.step, messages)
-        for message in messages:
-            self._display.warn(message)
+        self._warn(messages)
         self._log.write(record.step, metrics)
         self._display.step(record.step, metrics)
         if record.step == recipe.steps or self._cadence.due(record.step):
             self._save(background=True, score=_mean_greedy(evaluations))
+
+    def _warn(self, messages: Sequence[str]) -> None:
+        write_warnings(self.directory, self.progress.step, messages)
+        for message in messages:
+            self._display.warn(message)
 
     def _evaluate(self) -> Evaluations:
         """Every agent alone on every evaluation task."""
@@ -217,6 +223,7 @@ class Run:
                 "before": _as_json(progress.before),
                 "capability": team.capability.state_dict(),
                 "alerts": self._alerts.state_dict(),
+                "decline": self._decline.state_dict(),
                 "retired": team.retired,
                 "lost": sorted(team.lost),
             }
@@ -241,6 +248,7 @@ class Run:
         self.team.capability.load_state_dict(state["capability"])
         self.team.retired.update(state["retired"])
         self._alerts.load_state_dict(state["alerts"])
+        self._decline.load_state_dict(state.get("decline", {"first": {}, "latest": {}}))
         self.team.lost.update(state.get("lost", ()))
         for member in self.team.present:
             member.policy.read_state(checkpoint.directory(state_directory(member.name)))

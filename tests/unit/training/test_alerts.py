@@ -12,7 +12,7 @@ def new(method=Hacpo):
 
 def warnings(alerts, steps, **metrics):
     """All messages of so many steps with the same measurements."""
-    return [message for _ in range(steps) for message in alerts._lasting(metrics)]
+    return [message for _ in range(steps) for message in alerts.lasting(metrics)]
 
 
 def test_a_symptom_is_reported_once_when_its_patience_is_over():
