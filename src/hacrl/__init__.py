@@ -1,8 +1,9 @@
 """Train several different language models together with reinforcement learning (HACRL / HACPO)."""
 
-from __future__ import annotations
+# `python -m hacrl` runs this file while the working directory is still first on the path (see `__main__.py`):
+# so nothing at all is imported here, not even `typing`.
 
-from typing import TYPE_CHECKING, Any
+TYPE_CHECKING = False  # type checkers take it for true
 
 __version__ = "0.1.0"
 __all__ = ["Recipe", "Trainer", "load_recipe", "train"]
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from hacrl.training.trainer import Trainer, train
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """Import what is asked for: `import hacrl` alone stays fast."""
     if name in ("Recipe", "load_recipe"):
         from hacrl import recipe

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -20,6 +19,7 @@ from hacrl.cli.simulate import simulate
 from hacrl.cli.train import train
 from hacrl.cli.trajectories import trajectories
 from hacrl.cli.verify import verify
+from hacrl.own_code import shield_children
 
 
 def _print_version(asked: bool) -> None:
@@ -73,5 +73,5 @@ def bench() -> None:
 
 def main() -> None:
     """Run the command line."""
-    sys.path.insert(0, "")  # reward functions of the user's own are found in the working directory
+    shield_children()
     app()

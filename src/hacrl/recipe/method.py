@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 
 from pydantic import ValidationError
 
+from hacrl.own_code import load_named
 from hacrl.recipe.problems import Contradiction, Problem, nearest, shown
 from hacrl.recipe.settings import Settings, named
 
@@ -142,9 +143,8 @@ def _chosen(name: str, value: Mapping[str, Any]) -> tuple[type[MethodSettings], 
 
 def _imported(path: str) -> type[MethodSettings]:
     """A method of the user's own code, `package.module:Class`."""
-    module, _, name = path.partition(":")
     try:
-        found = getattr(importlib.import_module(module), name)
+        found = load_named(path)
     except Exception as error:  # the module is the user's: importing it may fail in any way
         raise ValueError(f"cannot import {path!r}: {type(error).__name__}: {error}") from error
     if not (isinstance(found, type) and issubclass(found, MethodSettings)) or inspect.isabstract(found):

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hacrl.own_code import is_installed
 from hacrl.recipe.problems import Problem, RecipeError, nearest, shown
 from hacrl.recipe.reading import parse_yaml, read_mapping
 from hacrl.recipe.recipe import Recipe
@@ -22,8 +23,31 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
 
 
 def saved_recipe(run: RunReader) -> Recipe:
-    """The recipe that a run was started with, from its `config.json`."""
-    return parse_recipe(run.recipe, where=str(run.directory.config))
+    """The recipe that a run was started with, from its `config.json`.
+
+    A run may come from anybody: modules that it names are not taken from the working directory.
+    """
+    values, where = run.recipe, str(run.directory.config)
+    problems = [
+        Problem(key, f"{path!r} is not installed here. If you trust it, set PYTHONPATH to its directory")
+        for key, path in _named_modules(values)
+        if not is_installed(path.partition(":")[0])
+    ]
+    if problems:
+        raise RecipeError(where, problems)
+    return parse_recipe(values, where=where)
+
+
+def _named_modules(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Key and path of the methods and reward functions that are given as `module:name`."""
+    method = named(values.get("method"))
+    if isinstance(method, Mapping) and ":" in str(method.get("name")):
+        yield "method.name", str(method["name"])
+    reward = values.get("reward")
+    functions = reward.get("functions") if isinstance(reward, Mapping) else None
+    for position, function in enumerate(functions if isinstance(functions, list) else ()):
+        if isinstance(function, Mapping):
+            yield f"reward.functions.{position}.path", str(function.get("path"))
 
 
 def parse_recipe(values: Mapping[str, Any], overrides: Sequence[str] = (), where: str = "recipe") -> Recipe:

@@ -237,13 +237,14 @@ def _engines(recipe: Recipe) -> Iterator[Problem]:
 
 def _same_names(recipe: Recipe) -> Iterator[Problem]:
     """Names become directories, and some file systems ignore case."""
-    names = [agent.name.lower() for agent in recipe.agents]
+    seen: set[str] = set()
     for position, agent in enumerate(recipe.agents):
-        if names[position] in names[:position]:
+        if agent.name.lower() in seen:
             yield Problem(
                 f"agents.{position}.name",
                 f"expected a unique name, got {agent.name!r} again (case is ignored)",
             )
+        seen.add(agent.name.lower())
 
 
 def _exchange(recipe: Recipe) -> Iterator[Problem]:

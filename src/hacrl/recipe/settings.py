@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from hacrl.defaults import CAPABILITY_FLOOR, CAPABILITY_WINDOW, DEADLINE_SECONDS, MAX_UNSCORABLE, OMEGA_CLAMP
+from hacrl.recipe.problems import shown
 from hacrl.runs.contents import AgentName
 
 
@@ -38,9 +39,12 @@ class Settings(BaseModel):
 
 def all_different(items: tuple[Any, ...]) -> tuple[Any, ...]:
     """Refuse a list that has an entry twice."""
-    for position, item in enumerate(items):
-        if item in items[:position]:
-            raise ValueError(f"expected different entries, but {item!r} is listed twice")
+    seen: set[str] = set()
+    for item in items:
+        text = repr(item)  # a task's settings cannot be hashed
+        if text in seen:
+            raise ValueError(f"expected different entries, but {shown(item)} is listed twice")
+        seen.add(text)
     return items
 
 
@@ -317,7 +321,7 @@ class RewardFunctionSettings(Settings):
     """A reward function of your own, TRL's signature."""
 
     path: Annotated[str, Field(pattern=r"^[A-Za-z_][\w.]*:[A-Za-z_]\w*$")]
-    """`module:function`, importable where the run is started."""
+    """`module:function`, installed or in the directory where the run is started."""
     weight: float = 1.0
     """Factor of its reward in the sum."""
 

@@ -49,6 +49,7 @@ def topology_problems(exchange: ExchangeSettings, names: Sequence[str]) -> Itera
         )
     if isinstance(topology, str):
         return
+    seen: set[tuple[str, str]] = set()
     for row, pair in enumerate(topology):
         key = f"exchange.topology.{row}"
         for name in dict.fromkeys(pair):
@@ -57,5 +58,6 @@ def topology_problems(exchange: ExchangeSettings, names: Sequence[str]) -> Itera
                 yield Problem(key, f"{expected}, got {name!r}{nearest(name, names)}")
         if pair[0] == pair[1]:
             yield Problem(key, f"expected two different agents, got {pair[0]!r} twice")
-        if pair in topology[:row]:
+        if pair in seen:
             yield Problem(key, f"the pair {list(pair)} is listed twice")
+        seen.add(pair)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -84,7 +85,7 @@ def _unknown(key: str, known: list[str]) -> str:
         return f"unknown key; {MOVED[key]}"
     name = key.rsplit(".", 1)[-1]
     suggestion = nearest(name, known)
-    elsewhere = [other.path for other in all_keys() if other.path.endswith(f".{name}") and other.path != key]
+    elsewhere = [path for path in _descriptions() if path.endswith(f".{name}") and path != key]
     if not suggestion and elsewhere:
         suggestion = f"; did you mean {min(elsewhere, key=lambda path: path.count('.'))!r}?"
     return f"unknown key{suggestion}" if suggestion else f"unknown key; the keys here are {', '.join(known)}"
@@ -93,8 +94,13 @@ def _unknown(key: str, known: list[str]) -> str:
 def _meaning(key: str) -> str:
     """What a missing key is for."""
     general = re.sub(r"\.\d+", ".N", key)
-    descriptions = [other.field.description for other in all_keys() if other.path == general]
-    return f": {descriptions[0]}" if descriptions else ""
+    return f": {_descriptions()[general]}" if general in _descriptions() else ""
+
+
+@functools.cache
+def _descriptions() -> dict[str, str | None]:
+    """The description of every key; read once, since a long recipe may have thousands of mistakes."""
+    return {key.path: key.field.description for key in all_keys()}
 
 
 def _expected(details: ErrorDetails, name: str) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from hacrl.own_code import environment_for_own_code, importable
 from hacrl.printable import printable
 from hacrl.rewards.processes import PATIENCE, Limits, draw_user, kill_descendants
 from hacrl.rewards.scores import Cause, Outcome
@@ -160,7 +161,7 @@ class VerifierProcess:
         self._scratch = make_scratch(user)
         self._channel, theirs = socket.socketpair()
         watched, self._lifeline = os.pipe()
-        path = [os.path.abspath(entry) for entry in sys.path]
+        path = list(importable().path)
         job = Job(self._function, self._limits, path, user, self._scratch, theirs.fileno(), lifeline=watched)
         try:
             self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
@@ -187,7 +188,7 @@ class VerifierProcess:
             inherited = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
             inherited |= {"HOME": self._scratch, "TMPDIR": self._scratch}
         else:
-            inherited = dict(os.environ)
+            inherited = environment_for_own_code()
         return inherited | {
             OWNER_VARIABLE: str(os.getpid()),
             "OMP_NUM_THREADS": "1",

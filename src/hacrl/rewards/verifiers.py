@@ -7,12 +7,13 @@ function, or a class: then an instance is called, and the class imports an optio
 from __future__ import annotations
 
 import functools
-import importlib
 import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from hacrl.own_code import load_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,7 @@ def get_verifier(name: str) -> Verifier:
 
 def load(path: str) -> Callable[..., Any]:
     """Import `module:function`, or import `module:Class` and make an instance."""
-    module, _, name = path.partition(":")
-    found = getattr(importlib.import_module(module), name)
+    found = load_named(path)
     return found() if isinstance(found, type) else found  # type: ignore[no-any-return]
 
 

@@ -21,6 +21,7 @@ from torch import distributed
 from hacrl.agents.blueprint import Blueprint, device_of
 from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.ranks import Ranks
+from hacrl.own_code import Importable, import_like, importable
 from hacrl.recipe.settings import ResourcesSettings, RuntimeSettings
 from hacrl.runs.files import StorageError
 from hacrl.runtime.base import RuntimeFailure
@@ -96,7 +97,10 @@ class AgentProcess:
 
     _loaded: OffloadablePolicy
 
-    def __init__(self, rank: int = 0, ranks: int = 1) -> None:
+    def __init__(self, rank: int = 0, ranks: int = 1, modules: Importable | None = None) -> None:
+        """`modules`: those of the training loop, a method of the user's own among them."""
+        if modules is not None:
+            import_like(modules)
         self._rank = rank
         self._ranks = ranks
         self._listener: socket.socket | None = None
@@ -175,7 +179,9 @@ class ActorGroup:
                     "name": f"{name}-rank{rank}",
                     "max_restarts": 0,  # Ray would restart it without what it has learned
                 }
-                actor = ray.remote(AgentProcess).options(**options).remote(rank, resources.ranks)
+                actor = (
+                    ray.remote(AgentProcess).options(**options).remote(rank, resources.ranks, importable())
+                )
                 self._actors.append(actor)
         except BaseException:
             self.end()

@@ -102,6 +102,8 @@ def _init(ray: Any, address: str | None, options: Mapping[str, Any]) -> None:
             namespace=f"hacrl-{secrets.token_hex(8)}",  # other runs on the cluster may use the same names
             logging_level=logging.ERROR,
             log_to_driver=False,
+            # A client's job: else Ray puts the working directory first on the path of its workers.
+            job_config=ray.job_config.JobConfig(_client_job=True),
             **options,
         )
     except (OSError, RuntimeError, ray.exceptions.RayError) as error:

@@ -159,7 +159,7 @@ class LocalWorker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "hacrl.analysis.compare.workers"],
+            [sys.executable, "-P", "-m", "hacrl.analysis.compare.workers"],
             bufsize=0,  # `select` sees only what no buffer has taken
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -18,6 +17,7 @@ from hacrl.analysis.doctor.memory import Memory, cluster_gpu_memory, estimate, r
 from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
 from hacrl.analysis.doctor.prompts import Written, written_for
 from hacrl.huggingface import offline
+from hacrl.own_code import load_named
 from hacrl.recipe import AgentSettings, Recipe, TaskSettings
 from hacrl.recipe.problems import Problem, nearest
 from hacrl.rewards.verifiers import VERIFIERS
@@ -145,9 +145,8 @@ def _check_verifier(name: str) -> None:
 
 
 def _check_function(path: str) -> None:
-    module, _, name = path.partition(":")
     try:
-        function = getattr(importlib.import_module(module), name)
+        function = load_named(path)
     except Exception as error:  # the module is the user's: importing it may fail in any way
         raise ValueError(f"cannot import {path!r}: {type(error).__name__}: {error}") from error
     if not callable(function):
