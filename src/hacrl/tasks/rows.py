@@ -83,6 +83,8 @@ def _to_prompt(row: Row, columns: Columns, default_id: str, answer_needed: bool)
             f"no answer: column {columns.answer!r} is missing or null (allowed with `answers: false`)"
         )
     given_id, kind = others.pop(columns.id, None), others.pop(columns.kind, None)
+    for column, value in ((columns.id, given_id), (columns.kind, kind), (columns.answer, answer)):
+        _check_encodable(str(value), column)
     return Prompt(
         id=default_id if given_id is None else str(given_id),
         text=text,
@@ -96,6 +98,7 @@ def _prompt_text(value: Any, column: str) -> str | tuple[Message, ...]:
     if isinstance(value, str):
         if not value.strip():
             raise BadRow(f"column {column!r} is empty")
+        _check_encodable(value, column)
         return value
     if not isinstance(value, Sequence) or not value:
         raise BadRow(f"column {column!r} must be text or a list of chat messages, not {_short(value)}")
@@ -105,11 +108,21 @@ def _prompt_text(value: Any, column: str) -> str | tuple[Message, ...]:
             raise BadRow(
                 f"column {column!r}: a message needs a text `role` and `content`, not {_short(message)}"
             )
+        _check_encodable(message["role"] + message["content"], column)
     if value[-1]["role"] == "assistant":
         raise BadRow(
             f"column {column!r}: the last message is the assistant's, so there is nothing to respond to"
         )
     return tuple({"role": message["role"], "content": message["content"]} for message in value)
+
+
+def _check_encodable(text: str, column: str) -> None:
+    """Refuse half of a surrogate pair, which JSON can write: no tokenizer and no UTF-8 file can hold it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        half = f"\\u{ord(text[error.start]):04x}"
+        raise BadRow(f"column {column!r} has half of a surrogate pair ({half}): remove it") from error
 
 
 def _short(value: Any) -> str:

@@ -18,7 +18,7 @@ SAVED_MARKS = ("dataset_dict.json", "dataset_info.json")
 def read_rows(path: Path) -> Iterator[NumberedRow]:
     """The rows of a file, in order, each with its line (text files) or row number, counted from 1."""
     if not path.is_file():
-        raise TaskError(f"{path}: no such file")
+        raise TaskError(f"{path}: {'not a regular file' if path.exists() else 'no such file'}")
     try:
         yield from READERS[path.suffix](path)
     except UnicodeDecodeError as error:
@@ -37,14 +37,19 @@ def _object(line: str) -> dict[str, Any] | str:
         value = json.loads(line)
     except json.JSONDecodeError as error:
         return f"not valid JSON: {error.msg} at character {error.pos + 1}"
+    except (ValueError, RecursionError) as error:  # a number or a nesting beyond Python's limits
+        return f"not valid JSON: {error}"
     return value if isinstance(value, dict) else f"a JSON object is expected, not {type(value).__name__}"
 
 
 def _json(path: Path) -> Iterator[NumberedRow]:
+    text = path.read_text(encoding="utf-8-sig")
     try:
-        rows = json.loads(path.read_text(encoding="utf-8-sig"))
+        rows = json.loads(text)
     except json.JSONDecodeError as error:
         raise TaskError(f"{path}, line {error.lineno}: not valid JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:  # beyond Python's limits, as above
+        raise TaskError(f"{path}: not valid JSON: {error}") from error
     if not isinstance(rows, list):
         raise TaskError(f"{path}: a JSON list of objects is expected, not {type(rows).__name__}")
     for number, row in enumerate(rows, start=1):
@@ -107,7 +112,10 @@ def _load(source: str, split: str, subset: str | None) -> Any:
             return datasets.load_dataset(source, subset, split=split)
         except (OSError, ValueError, datasets.exceptions.DatasetNotFoundError) as error:
             raise TaskError(f"{source}: cannot load split {split!r}: {error}") from error
-    saved = datasets.load_from_disk(source)
+    try:
+        saved = datasets.load_from_disk(source)
+    except Exception as error:  # the files may be damaged in any way
+        raise TaskError(f"{source}: cannot be read as a saved data set: {error}") from error
     if not isinstance(saved, datasets.DatasetDict):
         return saved
     if split not in saved:

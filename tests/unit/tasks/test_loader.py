@@ -108,6 +108,31 @@ def test_bad_rows_are_listed_by_line_with_the_reason(tmp_path):
         assert reason in problem
 
 
+@pytest.mark.parametrize("ending", ["jsonl", "json"])
+def test_half_of_a_surrogate_pair_is_refused_by_row_and_column(ending, tmp_path):
+    half = "2+2=\udc80"
+    rows = [
+        {"prompt": half, "answer": "1"},
+        {"prompt": [{"role": "user", "content": half}], "answer": "1"},
+        {"prompt": "a", "answer": half},
+        {"prompt": "b", "answer": "1", "id": half},
+        {"prompt": "c", "answer": "1", "kind": half},
+        {"prompt": "d \U0001f600", "answer": "1"},
+    ]
+    path = tmp_path / f"rows.{ending}"
+    path.write_text(json.dumps(rows) if ending == "json" else "\n".join(map(json.dumps, rows)))
+    with pytest.raises(TaskError) as caught:
+        tasks.load(str(path))
+    heading, *problems = str(caught.value).splitlines()
+    assert heading == f"{path}: 5 bad row(s)"
+    where = "row" if ending == "json" else "line"
+    for number, (problem, column) in enumerate(
+        zip(problems, ("prompt", "prompt", "answer", "id", "kind"), strict=True), start=1
+    ):
+        reason = f"column {column!r} has half of a surrogate pair (\\udc80): remove it"
+        assert problem == f"  {path}, {where} {number}: {reason}"
+
+
 def test_at_most_ten_bad_rows_are_listed(tmp_path):
     path = write_jsonl(tmp_path / "bad.jsonl", [{"answer": "1"}] * 25)
     with pytest.raises(TaskError, match="25 bad row") as caught:
@@ -133,6 +158,17 @@ def test_csv_errors_give_the_line_number_of_the_file(tmp_path):
         ("a.json", b"[1,\n", "a.json, line 2: not valid JSON"),
         ("a.jsonl", b"\xff\xfe", r"a.jsonl: not UTF-8 text \(byte 0\)"),
         ("a.csv", b'prompt,answer\n"a', "a.csv, line 2: not valid CSV"),
+        (
+            "a.jsonl",
+            b'{"prompt": ' + b"[" * 100_000,
+            "line 1: not valid JSON: maximum recursion depth",
+        ),
+        ("a.json", b"[" * 100_000, "a.json: not valid JSON: maximum recursion depth"),
+        (
+            "a.jsonl",
+            b'{"prompt": ' + b"9" * 5_000 + b"}",
+            "line 1: not valid JSON: Exceeds the limit",
+        ),
         ("a.parquet", b"no parquet at all", "a.parquet: not a parquet file"),
     ],
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import socket
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Lock
+from threading import BoundedSemaphore, Lock, Timer
 from typing import Any
 
 from hacrl.analysis.report.data import report_data, warn
@@ -17,6 +19,10 @@ from hacrl.runs.files import StorageError
 from hacrl.runs.reader import RunReader
 
 LOOPBACK = "127.0.0.1"
+MOST_CLIENTS = 16
+"""Connections at the same time; more are closed at once. A page asks for its data every few seconds."""
+CLIENT_SECONDS = 20.0
+"""For one request and its reply, from connecting on: a client that is slower is disconnected."""
 
 
 class LiveRuns:
@@ -50,6 +56,44 @@ class LiveRuns:
         if text not in self._warned:
             self._warned.add(text)
             warn(text)
+
+
+class _Server(ThreadingHTTPServer):
+    """One thread per client, a limited number of them, each for a limited time."""
+
+    daemon_threads = True
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._room = BoundedSemaphore(MOST_CLIENTS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Begin a thread for the client, unless there are too many."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer the client; when its time is over, the connection is shut down under it."""
+        late = Timer(CLIENT_SECONDS, _disconnect, [request])
+        late.daemon = True
+        late.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            late.cancel()
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that leaves or is too slow is no error."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+def _disconnect(connection: socket.socket) -> None:
+    with suppress(OSError):  # it has just ended by itself
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def make_server(runs: LiveRuns, port: int = 0) -> ThreadingHTTPServer:
@@ -92,7 +136,6 @@ def make_server(runs: LiveRuns, port: int = 0) -> ThreadingHTTPServer:
         def log_message(self, format: str, *args: Any) -> None:
             """Do not log requests."""
 
-    server = ThreadingHTTPServer((LOOPBACK, port), Handler)
-    server.daemon_threads = True
+    server = _Server((LOOPBACK, port), Handler)
     hosts = {f"{name}:{server.server_port}" for name in (LOOPBACK, "localhost")}
     return server

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
+import struct
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
+from hacrl.analysis.report import server as serving_module
 from hacrl.analysis.report.server import LiveRuns, make_server
 from helpers_report import lines, page_data
 
@@ -31,6 +35,12 @@ class Visitor:
 
 @pytest.fixture
 def visitor(copy: Path) -> Iterator[Visitor]:
+    with serving(copy) as visitor:
+        yield visitor
+
+
+@contextmanager
+def serving(copy: Path) -> Iterator[Visitor]:
     server = make_server(LiveRuns([copy, copy.parent / "alone"]))
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
@@ -103,3 +113,30 @@ def test_it_listens_on_loopback_alone(copy: Path) -> None:
     server = make_server(LiveRuns([copy]))
     assert server.server_address[0] == "127.0.0.1"
     server.server_close()
+
+
+def test_slow_clients_are_few_and_disconnected(copy: Path, monkeypatch, capfd) -> None:
+    monkeypatch.setattr(serving_module, "MOST_CLIENTS", 3)
+    monkeypatch.setattr(serving_module, "CLIENT_SECONDS", 2.0)
+    with serving(copy) as visitor:
+        slow = [socket.create_connection(("127.0.0.1", visitor.port)) for _ in range(3)]
+        for client in slow:
+            client.sendall(b"GET / HTTP/1.1\r\nX")  # and nothing more
+        with socket.create_connection(("127.0.0.1", visitor.port)) as another:
+            assert another.recv(100) == b"", "one too many is sent away at once"
+        for client in slow:
+            assert client.recv(100) == b"", "its time is over"
+            client.close()
+        assert visitor.get("/")[0].status == 200, "there is room again"
+    assert capfd.readouterr().err == ""
+
+
+def test_a_client_that_leaves_is_not_reported(copy: Path, capfd) -> None:
+    with serving(copy) as visitor:
+        complete = b"GET / HTTP/1.0\r\nHost: 127.0.0.1:%d\r\n\r\n" % visitor.port
+        for request in (b"GET /", complete, b"\x00\xff" * 50):
+            with socket.create_connection(("127.0.0.1", visitor.port)) as client:
+                client.sendall(request)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset
+        assert visitor.get("/data.json")[0].status == 200
+    assert "Traceback" not in capfd.readouterr().err
