@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from hacrl.agents.errors import AgentError
 from hacrl.agents.policy import Policy
 from hacrl.agents.precision import DTYPES, Precision, choose_precision, sizes_of
 from hacrl.agents.ranks import Ranks
@@ -73,7 +74,11 @@ def precision_of(agent: AgentSettings, device: str) -> Precision:
 
 
 def device_of(name: str) -> str:
-    """`auto` is a GPU if there is one."""
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    """`auto` is a GPU if there is one. A GPU that this machine does not have is an `AgentError`."""
+    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return "cuda" if gpus else "cpu"
+    if name != "cpu" and int(name.partition(":")[2] or 0) >= gpus:
+        here = f"there are {gpus} GPUs here, counted from 0" if gpus else "there is no GPU here"
+        raise AgentError(f"expected cpu or auto, got {name!r}: {here}")
+    return name

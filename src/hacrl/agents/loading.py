@@ -191,6 +191,13 @@ def check_vocabulary(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase,
         )
 
 
+def check_finite(model: PreTrainedModel, agent: str) -> None:
+    """Refuse weights that hold NaN or infinities: every response and every loss would."""
+    for name, weights in model.named_parameters():
+        if weights.numel() and not all(bool(edge.isfinite()) for edge in torch.aminmax(weights.detach())):
+            raise AgentError(f"agent {agent!r}: its weights hold NaN or infinite numbers, in {name}")
+
+
 def context_length(model: PreTrainedModel) -> int | None:
     """Most tokens a sequence may have, if the model has a limit."""
     config = model.config.get_text_config()

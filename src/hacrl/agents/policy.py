@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +92,7 @@ class Policy:
         # The critic and the reference copy the model, so they are made before it is sharded.
         self._critic = self._make_critic(critic, optimiser, total_updates)
         checkpointing = self._updates.gradient_checkpointing
+        loading.check_finite(self._model, name)
         self._backends = choose_backends(self._model, checkpointing, sharded=self._ranks.several)
         self._reference = self._make_reference(optimiser)
         self._ranks.shard(self._model)
@@ -167,6 +169,11 @@ class Policy:
         ]
 
     def _rollout(self, prompt_id: str, sample: int, drawn: Drawn, sampling: SamplingSettings) -> Rollout:
+        if not all(map(math.isfinite, drawn.token_logps)):
+            raise AgentError(
+                f"agent {self.name!r}: log-probs are not finite: the weights have become NaN or too large; "
+                "start again, or from an earlier checkpoint, with a lower learning_rate"
+            )
         written = self.encoder.decode_response(drawn.token_ids)
         text, ending = split_ending(written, drawn.stop, sampling.include_stop)
         return Rollout(

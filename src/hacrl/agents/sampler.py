@@ -129,6 +129,7 @@ def pick(logits: Tensor, uniforms: Tensor, sampling: SamplingSettings) -> tuple[
         cumulative = probabilities.cumsum(-1)
         thresholds = uniforms[:, None] * cumulative[:, -1:]
         tokens = torch.searchsorted(cumulative, thresholds, right=True).squeeze(1)
+        tokens = tokens.clamp(max=logps.shape[-1] - 1)  # NaN has no place in any order
     return tokens, logps.gather(1, tokens[:, None]).squeeze(1)
 
 

@@ -9,7 +9,7 @@ from hacrl.defaults import PPO_CLIP_HIGH, PPO_CLIP_LOW
 from hacrl.methods.base import View
 from hacrl.methods.common import Alone
 from hacrl.recipe.method import register
-from hacrl.recipe.settings import Above0, AtLeast0, Share
+from hacrl.recipe.settings import AtLeast0, LearningRate, Share
 from hacrl.sharing import LossTerm
 
 USUAL = CriticParams()
@@ -31,7 +31,7 @@ class Ppo(Alone):
     """Lambda of the advantage estimate: 1 trusts the final reward only, 0 the critic's next value only."""
     value_clip: AtLeast0 = USUAL.value_clip
     """How far one step moves the critic's values."""
-    critic_learning_rate: Above0 | None = USUAL.learning_rate
+    critic_learning_rate: LearningRate | None = USUAL.learning_rate
     """Of the critic; null takes ten times the agent's own."""
 
     differs_alone: ClassVar[str] = "its advantages come from a critic"

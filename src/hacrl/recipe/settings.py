@@ -75,6 +75,7 @@ Above0 = Annotated[float, Field(gt=0)]
 AtLeast0 = Annotated[float, Field(ge=0)]
 Below1 = Annotated[float, Field(ge=0, lt=1)]
 Share = Annotated[float, Field(ge=0, le=1)]
+LearningRate = Annotated[float, Field(gt=0, le=10)]
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -167,7 +168,7 @@ class AgentSettings(PromptSettings):
     """`toy:NAME`, a directory that `save_pretrained` wrote, or a hub id."""
     lora: LoraSettings | None = None
     """Train adapters instead of all weights; null trains all weights."""
-    learning_rate: Above0 | None = None
+    learning_rate: LearningRate | None = None
     """This agent's own learning rate; null takes `optimiser.learning_rate`."""
     device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")] = "auto"
     """`cpu`, `cuda`, `cuda:0`, or `auto`: a GPU if there is one."""
@@ -204,7 +205,7 @@ class SamplingSettings(Settings):
 
     max_new_tokens: Count = 4096
     """Longest response, in tokens."""
-    temperature: Above0 = 1.0
+    temperature: Annotated[float, Field(ge=1e-6)] = 1.0
     """1 samples from the policy itself."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Nucleus sampling; 1 turns it off."""
@@ -245,7 +246,7 @@ class UpdatesSettings(Settings):
 class OptimiserSettings(Settings):
     """AdamW and the loss's KL term."""
 
-    learning_rate: Above0 = 1e-6
+    learning_rate: LearningRate = 1e-6
     """Learning rate of every agent that does not set its own."""
     betas: Annotated[tuple[Below1, Below1], Field(strict=False)] = (0.9, 0.999)
     """AdamW's decay rates of the first and second moment."""

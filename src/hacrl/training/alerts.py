@@ -15,6 +15,10 @@ RETIRE_AFTER = 3
 """Failed updates in a row after which an agent no longer takes part."""
 
 
+class NoAgentLeft(RuntimeError):
+    """Every agent's updates keep failing; the message has each one's cause."""
+
+
 class Alerts:
     """Counts symptoms over steps; warns once per agent or pair until the symptom is gone."""
 
@@ -28,7 +32,7 @@ class Alerts:
         for member in team.active:
             messages += self._failures(team, member.name, record)
         if not team.active:
-            raise RuntimeError("no agent is left to train: " + "; ".join(team.retired.values()))
+            raise NoAgentLeft("no agent is left to train: " + "; ".join(team.retired.values()))
         return messages
 
     def lasting(self, metrics: Mapping[str, float]) -> list[str]:

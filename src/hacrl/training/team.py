@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from hacrl import tasks
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint, device_of, precision_of
+from hacrl.agents.errors import AgentError
 from hacrl.agents.loading import load_tokenizer
 from hacrl.algorithm import Capability, CriticParams
 from hacrl.methods import Method
@@ -209,6 +210,8 @@ def build_team(
     if not isinstance(method, Method):
         message = f"{method.name!r} is not a method: derive it from hacrl.methods.Method"
         raise RecipeError("recipe", [Problem("method", message)])
+    if recipe.runtime.name == "local":
+        _refuse_missing_devices(recipe)
     if method.one_tokenizer:
         _refuse_other_tokenizers(recipe)
     drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.agents))
@@ -239,6 +242,18 @@ def build_team(
         dtypes=dtypes,
         deliver=deliver or deliver_all,
     )
+
+
+def _refuse_missing_devices(recipe: Recipe) -> None:
+    """Raise a `RecipeError` for GPUs that this machine does not have."""
+    problems = []
+    for position, agent in enumerate(recipe.agents):
+        try:
+            device_of(agent.device)
+        except AgentError as error:
+            problems.append(Problem(f"agents.{position}.device", str(error)))
+    if problems:
+        raise RecipeError("recipe", problems)
 
 
 def _refuse_other_tokenizers(recipe: Recipe) -> None:

@@ -165,7 +165,7 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
     facts = found.attempt(f"{key}.model", partial(_look_at_model, found, key, agent))
     gpus = agent.resources.gpus if recipe.runtime.name == "ray" else 0.0
     device = (
-        "cuda" if gpus else found.attempt(f"{key}.device", partial(_device, agent.device)) or agent.device
+        "cuda" if gpus else found.attempt(f"{key}.device", partial(device_of, agent.device)) or agent.device
     )
     sizes = Sizes(facts.parameters, facts.hidden, facts.feed_forward) if facts else None
     precision = choose_precision(agent.dtype, device, sizes)
@@ -221,13 +221,6 @@ def _look_for_gpus(found: Diagnosis) -> None:
             f"the agents need {needed:g} GPUs and this machine has {here}: run it where they are available"
         )
         found.notes.append(Problem("runtime", message))
-
-
-def _device(name: str) -> str:
-    device = device_of(name)
-    if device != "cpu" and not torch.cuda.is_available():
-        raise ValueError(f"got {name!r}, but there is no GPU here: use cpu or auto")
-    return device
 
 
 def _characters(prompt: Prompt) -> int:
