@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from hacrl.printable import printable
 
 
 @dataclass(frozen=True)
@@ -18,9 +22,34 @@ class TextTable:
     rows: Sequence[tuple[str, ...]]
 
 
-def make_table(title: str, text: Sequence[str], numbers: Sequence[str], caption: str | None = None) -> Table:
+class PlainTable(Table):
+    """A table for the terminal in which nothing is markup, and control characters are escaped."""
+
+    def __init__(self, title: str = "", caption: str = "", **options: Any) -> None:
+        super().__init__(title_justify="left", caption_justify="left", **options)
+        self.title = _plain(title, "table.title") if title else None
+        self.set_caption(caption)
+
+    def set_caption(self, caption: str) -> None:
+        """The text below the table."""
+        self.caption = _plain(caption, "table.caption") if caption else None
+
+    def add_column(self, header: str = "", *parts: Any, **options: Any) -> None:  # type: ignore[override]
+        """As rich's; the heading is text."""
+        super().add_column(_plain(header), *parts, **options)
+
+    def add_row(self, *cells: str, **options: Any) -> None:  # type: ignore[override]
+        """As rich's; the cells are text."""
+        super().add_row(*map(_plain, cells), **options)
+
+
+def _plain(text: str, style: str = "") -> Text:
+    return Text(printable(text), style)
+
+
+def make_table(title: str, text: Sequence[str], numbers: Sequence[str], caption: str = "") -> PlainTable:
     """An empty terminal table: columns of text, then columns of numbers."""
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table = PlainTable(title, caption)
     for heading in text:
         table.add_column(heading)
     for heading in numbers:

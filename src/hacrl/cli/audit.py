@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from hacrl.cli.common import say, show, user_errors, writable_file
 
+if TYPE_CHECKING:
     from hacrl.analysis.audit.audit import OnProgress
 
 
@@ -19,12 +19,14 @@ def audit(
     run: Annotated[
         Path | None, typer.Argument(help="The directory of a finished or stopped run.", show_default=False)
     ] = None,
-    prompts: Annotated[int, typer.Option(help="Training prompts to sample from.")] = 64,
+    prompts: Annotated[int, typer.Option(min=2, help="Training prompts to sample from.")] = 64,
     samples: Annotated[
         int,
-        typer.Option(help="Responses per prompt for the reference; as many again are drawn in groups."),
+        typer.Option(
+            min=2, help="Responses per prompt for the reference; as many again are drawn in groups."
+        ),
     ] = 64,
-    seed: Annotated[int, typer.Option(help="Of the prompts and responses.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the prompts and responses.")] = 0,
     checkpoint: Annotated[
         int | None, typer.Option(help="Only the checkpoint of this step.", show_default="all that are kept")
     ] = None,
@@ -36,11 +38,6 @@ def audit(
 
     Writes audit.json into the run's directory. Warnings do not change the exit code.
     """
-    from rich.console import Console
-
-    from hacrl.cli.common import user_errors
-
-    console = Console(highlight=False)
     with user_errors():
         if toy == (run is not None):
             raise ValueError("give a run's directory, or --toy without one")
@@ -48,29 +45,27 @@ def audit(
             from hacrl.analysis.audit.tables import toy_table
             from hacrl.analysis.audit.toy import toy_rows
 
-            console.print(toy_table(toy_rows(seed=seed)))
+            show(toy_table(toy_rows(seed=seed)))
         else:
-            _audit_run(run, prompts, samples, seed, checkpoint, console)
+            _audit_run(run, prompts, samples, seed, checkpoint)
 
 
-def _audit_run(
-    run: Path, prompts: int, samples: int, seed: int, checkpoint: int | None, console: Console
-) -> None:
+def _audit_run(run: Path, prompts: int, samples: int, seed: int, checkpoint: int | None) -> None:
     from hacrl.analysis.audit.audit import FILE, SampleSize
     from hacrl.analysis.audit.audit import audit as measure
     from hacrl.analysis.audit.tables import audit_tables
 
+    if run.is_dir():  # else the error is another
+        writable_file(run / FILE)
     with _progress() as on_progress:
         found = measure(
             run, SampleSize(prompts, samples, seed), checkpoint=checkpoint, on_progress=on_progress
         )
     for table in audit_tables(found):
-        console.print(table)
+        show(table)
     for warning in found.warnings:
-        console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
-    console.print(
-        f"{len(found.warnings)} warnings. Everything measured: {run / FILE}", markup=False, soft_wrap=True
-    )
+        say((f"warning: {warning}", "yellow"))
+    say(f"{len(found.warnings)} warnings. Everything measured: {run / FILE}")
 
 
 @contextmanager
@@ -79,7 +74,12 @@ def _progress() -> Iterator[OnProgress]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("opening", total=1.0)

@@ -1,19 +1,25 @@
-"""Shared by the commands: error messages, options, tables.
+"""Shared by the commands: errors as messages, what is printed, checks of options, tables.
 
+Nothing of the user's is markup: paths, names and texts are shown as they are, control characters escaped.
 Heavy modules are imported inside the functions: `hacrl --help` loads this one.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping
+import math
+import stat
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from hacrl.printable import printable
+
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
     from hacrl.training.evaluation import Evaluation
@@ -37,10 +43,84 @@ def user_errors() -> Iterator[None]:
         yield
     except Exception as error:
         ours = type(error).__module__.startswith("hacrl.")  # by name: importing them all would be slow
-        if not (ours or isinstance(error, ValueError | OSError | ImportError)):
+        if not (ours or isinstance(error, ValueError | OSError | ImportError | MemoryError)):
             raise
-        print(f"error: {error}", file=sys.stderr)
-        raise typer.Exit(2) from error
+        fail(_message(error))
+
+
+def fail(message: str, code: int = 2) -> NoReturn:
+    """End the command with this message."""
+    report_error(message)
+    raise typer.Exit(code)
+
+
+def report_error(message: str) -> None:
+    """Every error of the command line is printed here."""
+    typer.echo(_clean(f"error: {message}"), err=True)
+
+
+def _message(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    if isinstance(error, MemoryError):
+        return "not enough memory"
+    return str(error) or type(error).__name__
+
+
+def _clean(text: str) -> str:
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def say(*parts: str | tuple[str, str]) -> None:
+    """Print one text; a part may be a text with its style."""
+    from rich.console import Console
+    from rich.text import Text
+
+    pairs = [(part, "") if isinstance(part, str) else part for part in parts]
+    text = Text.assemble(*((_clean(words), style) for words, style in pairs))
+    Console(highlight=False).print(text, soft_wrap=True)
+
+
+def show(table: RenderableType) -> None:
+    """Print a table, or something else that rich can lay out."""
+    from rich.console import Console
+
+    Console(highlight=False).print(table)
+
+
+def writable_file(path: Path | None) -> Path | None:
+    """Check, before any work, that an option names a file that can be written: new, or a regular one."""
+    if path is not None:
+        _check_place(path, stat.S_ISREG, "a regular file")
+        if not path.parent.is_dir():
+            raise typer.BadParameter(f"the directory {path.parent} does not exist: create it first")
+    return path
+
+
+def writable_directory(path: Path) -> Path:
+    """Check, before any work, that an option names a directory, or something that can become one."""
+    _check_place(path, stat.S_ISDIR, "a directory")
+    above = next(parent for parent in path.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise typer.BadParameter(f"{above} is not a directory: use another path")
+    return path
+
+
+def _check_place(path: Path, is_wanted: Callable[[int], bool], wanted: str) -> None:
+    try:
+        if not is_wanted(path.stat().st_mode):
+            raise typer.BadParameter(f"{path} exists and is not {wanted}: use another path")
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(_message(error)) from error
+
+
+def finite(number: float | None) -> float | None:
+    """Refuse infinity and NaN, which are numbers for Python."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter(f"expected a finite number, got {number}")
+    return number
 
 
 @contextmanager
@@ -55,8 +135,7 @@ def comparison_errors() -> Iterator[None]:
             typer.echo("Stopped; every run is saved. Go on with the same command.", err=True)
             raise typer.Exit(128 + stopped.signal) from None
         except RunsFailed as failed:
-            typer.echo(f"error: {failed}", err=True)
-            raise typer.Exit(1) from None
+            fail(str(failed), code=1)
 
 
 def summary_table(summary: Mapping[str, Any]) -> Table:
@@ -97,7 +176,7 @@ def evaluation_table(title: str, result: Evaluation) -> Table:
     for measure, share in rows:
         table.add_row(measure, _interval(asdict(share)), str(share.problems))
     if result.unscorable:
-        table.caption = f"{result.unscorable} responses could not be scored and do not count"
+        table.set_caption(f"{result.unscorable} responses could not be scored and do not count")
     return table
 
 

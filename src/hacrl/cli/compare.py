@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from hacrl.cli.common import ClusterAddress, Jobs, RunsWhere, comparison_errors
+from hacrl.cli.common import ClusterAddress, Jobs, RunsWhere, comparison_errors, say, show, writable_directory
 
 
 def compare(
@@ -23,13 +23,15 @@ def compare(
         list[str] | None,
         typer.Option("--set", metavar="METHOD:KEY=VALUE", help="Change a key for one method alone."),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=2, help="Runs of every method.")] = 5,
-    first_seed: Annotated[int, typer.Option(min=0, help="The first of the seeds.")] = 0,
+    seeds: Annotated[int, typer.Option(min=2, max=10_000, help="Runs of every method.")] = 5,
+    first_seed: Annotated[int, typer.Option(min=0, max=2**62, help="The first of the seeds.")] = 0,
     reference: Annotated[
         list[str] | None,
         typer.Option(show_default="gspo and gspo_x2", help="Compare with this method (may be repeated)."),
     ] = None,
-    out: Annotated[Path, typer.Option(help="Directory of the comparison.")] = Path("runs/comparison"),
+    out: Annotated[
+        Path, typer.Option(callback=writable_directory, help="Directory of the comparison.")
+    ] = Path("runs/comparison"),
     jobs: Jobs = None,
     runtime: RunsWhere = "local",
     address: ClusterAddress = None,
@@ -56,9 +58,7 @@ def compare(
         )
         results = run_comparison(plan, reference or (), pool)
 
-    from rich.console import Console
     from rich.markdown import Markdown
 
-    console = Console()
-    console.print(Markdown(report(results)))
-    console.print(f"Written to {out / 'results.md'} and {out / 'results.json'}", highlight=False)
+    show(Markdown(report(results)))
+    say(f"Written to {out / 'results.md'} and {out / 'results.json'}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hacrl.cli.common import user_errors
+from hacrl.cli.common import say, show, user_errors, writable_directory
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -24,7 +24,9 @@ def demo(
     recipe: Annotated[
         Path, typer.Argument(help="A recipe whose method shares.", show_default="two toy models")
     ] = RECIPE,
-    out: Annotated[Path, typer.Option(help="Directory for the runs.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(callback=writable_directory, help="Directory for the runs.")] = Path(
+        "runs/demo"
+    ),
     steps: Annotated[
         int | None, typer.Option(min=1, show_default="the recipe's", help="Fewer, for a look.")
     ] = None,
@@ -41,21 +43,18 @@ def demo(
             if method != together.method.name
         }
 
-        from rich.console import Console
-
         from hacrl.analysis.report import write_report
         from hacrl.training.trainer import train
 
-        console = Console()
         out = _unused(out)
         summaries = {}
         for name, chosen in {**recipes, TOGETHER: together}.items():
-            console.print(f"[bold]{name}[/bold]: the same agents with {chosen.method.name}")
+            say((name, "bold"), f": the same agents with {chosen.method.name}")
             summaries[name] = train(chosen, out / name)
         report = write_report(out / TOGETHER)  # it finds the run of the agents alone next to this one
-    console.print(comparison(summaries))
-    console.print(f"One seed, {summaries[TOGETHER]['steps']} steps. Run directories: {out}", highlight=False)
-    console.print(f"Report: {report}", highlight=False, soft_wrap=True)
+    show(comparison(summaries))
+    say(f"One seed, {summaries[TOGETHER]['steps']} steps. Run directories: {out}")
+    say(f"Report: {report}")
 
 
 def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> Table:
@@ -75,7 +74,7 @@ def comparison(summaries: Mapping[str, Mapping[str, Any]]) -> Table:
                 table.add_row(agent, label, *(f"{_measures(each)[label]:.3f}" for each in evaluations))
         table.add_section()
     widest = max(_half_widths(summaries))
-    table.caption = f"95% intervals over the test problems: at most ±{widest:.3f}, by kind more"
+    table.set_caption(f"95% intervals over the test problems: at most ±{widest:.3f}, by kind more")
     return table
 
 

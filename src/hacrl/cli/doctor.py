@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from hacrl.cli.common import finite, say, show, user_errors
 
+if TYPE_CHECKING:
     from hacrl.analysis.doctor import Diagnosis
+    from hacrl.analysis.tables import PlainTable
 
 
 LONGEST_LINE = 1000
@@ -28,7 +28,10 @@ def doctor(
     gpu_gb: Annotated[
         float | None,
         typer.Option(
-            min=1, show_default="this machine's, or 80", help="Memory of each GPU of the Ray cluster, in GB."
+            min=1,
+            callback=finite,
+            show_default="this machine's, or 80",
+            help="Memory of each GPU of the Ray cluster, in GB.",
         ),
     ] = None,
 ) -> None:
@@ -36,8 +39,6 @@ def doctor(
 
     Exit code 0: it can run, perhaps with warnings. 2: it cannot.
     """
-    from hacrl.cli.common import user_errors
-
     with user_errors():
         from hacrl.recipe import RecipeError, load_recipe
 
@@ -49,46 +50,42 @@ def doctor(
         if found.errors:
             raise RecipeError(str(recipe), found.errors)
 
-    from rich.console import Console
-
-    _report(found, Console(highlight=False))
+    _report(found)
 
 
-def _report(found: Diagnosis, console: Console) -> None:
+def _report(found: Diagnosis) -> None:
     from hacrl.analysis.doctor import warnings_for
     from hacrl.printable import printable
 
-    console.print(_agents_table(found))
-    console.print(_updates_table(found))
-    console.print(_memory_table(found))
+    for table in (_agents_table(found), _updates_table(found), _memory_table(found)):
+        show(table)
     for line in _precision_lines(found) + _task_lines(found):
-        console.print(line, soft_wrap=True, markup=False)
+        say(line)
     for agent in found.agents:
         if agent.first_prompt is not None:
             text, tokens = agent.first_prompt
-            console.print(f"First prompt of {agent.name}, {tokens} tokens:", markup=False)
+            say(f"First prompt of {agent.name}, {tokens} tokens:")
             for line in text.split("\n"):
-                console.print(f"  {printable(line, LONGEST_LINE)}", soft_wrap=True, markup=False)
+                say(f"  {printable(line, LONGEST_LINE)}")
     for note in found.notes:
-        console.print(f"note {note.key}: {note.message}", soft_wrap=True, markup=False)
+        say(f"note {note.key}: {note.message}")
     warnings = warnings_for(found)
     for warning in warnings:
-        console.print(f"[yellow]warning[/yellow] {warning.key}: ", end="", soft_wrap=True)
-        console.print(warning.message, soft_wrap=True, markup=False)
+        say(("warning", "yellow"), f" {warning.key}: {warning.message}")
     verdict = "can run where the things noted above are available" if found.notes else "can run"
-    console.print(f"[green]This recipe {verdict}.[/green]" + (" See the warnings." if warnings else ""))
+    say((f"This recipe {verdict}.", "green"), " See the warnings." if warnings else "")
 
 
-def _table(title: str, *headings: str) -> Table:
-    from rich.table import Table
+def _table(title: str, *headings: str) -> PlainTable:
+    from hacrl.analysis.tables import PlainTable
 
-    table = Table(title=title, title_justify="left")
+    table = PlainTable(title)
     for position, heading in enumerate(headings):
         table.add_column(heading, justify="right" if position else "left", overflow="fold")
     return table
 
 
-def _agents_table(found: Diagnosis) -> Table:
+def _agents_table(found: Diagnosis) -> PlainTable:
     table = _table("Agents", "agent", "model", "parameters", "trained", "device", "dtype", "learning rate")
     for agent in found.agents:
         parameters = trained = "not known yet"
@@ -110,7 +107,7 @@ def _precision_lines(found: Diagnosis) -> list[str]:
     ]
 
 
-def _updates_table(found: Diagnosis) -> Table:
+def _updates_table(found: Diagnosis) -> PlainTable:
     own = list(dict.fromkeys(heading for agent in found.agents for heading in agent.columns))
     headings = ("agent", "draws", "tokens at most", "receives from", "trains on", "updates", *own)
     table = _table("Every step", *headings)
@@ -124,12 +121,11 @@ def _updates_table(found: Diagnosis) -> Table:
             str(agent.updates),
             *(agent.columns.get(heading, "-") for heading in own),
         )
-    table.caption = "draws, trains on: responses"
-    table.caption_justify = "left"
+    table.set_caption("draws, trains on: responses")
     return table
 
 
-def _memory_table(found: Diagnosis) -> Table:
+def _memory_table(found: Diagnosis) -> PlainTable:
     from hacrl.analysis.doctor.advice import device_memory
     from hacrl.analysis.doctor.memory import Memory, in_units
 
@@ -144,8 +140,7 @@ def _memory_table(found: Diagnosis) -> Table:
         f"{device.name}: {in_units(device.needed)} of {in_units(device.available)}"
         for device in device_memory(found)
     ]
-    table.caption = f"together on {', '.join(totals)}; formulas in docs/recipe.md"
-    table.caption_justify = "left"
+    table.set_caption(f"together on {', '.join(totals)}; formulas in docs/recipe.md")
     return table
 
 

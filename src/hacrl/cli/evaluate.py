@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hacrl.cli.common import evaluation_table, say, show, user_errors, writable_file
+
 if TYPE_CHECKING:
     from hacrl.training.evaluation import Evaluation, ScoredResponse
 
@@ -42,15 +44,16 @@ def evaluate(
     ] = None,
     verifier: Annotated[str | None, typer.Option(show_default="the task's own", help="Verifier.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:0 or auto.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of the samples.")] = 0,
-    show: Annotated[int, typer.Option(min=0, help="Greedy responses to print.")] = 3,
-    responses: Annotated[Path | None, typer.Option(help="Write all responses here as JSONL.")] = None,
-    output: Annotated[Path | None, typer.Option("--json", help="Write the result here as JSON.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 0,
+    printed: Annotated[int, typer.Option("--show", min=0, help="Greedy responses to print.")] = 3,
+    responses: Annotated[
+        Path | None, typer.Option(callback=writable_file, help="Write all responses here as JSONL.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--json", callback=writable_file, help="Write the result here as JSON.")
+    ] = None,
 ) -> None:
     """Measure one agent alone: greedy accuracy, mean@k and pass@k, with 95% intervals."""
-    from rich.console import Console
-
-    from hacrl.cli.common import evaluation_table, user_errors
     from hacrl.cli.responses import as_jsonl, explanation, shown
     from hacrl.recipe import parse_recipe
     from hacrl.rewards.verifiers import VERIFIERS, Verifier
@@ -81,12 +84,11 @@ def evaluate(
             write_json(output, result.as_dict())
         if responses is not None:
             write_atomic(responses, as_jsonl(found, compared))
-    console = Console(highlight=False)
-    for line in shown([each for each in found if each.greedy][:show], compared):
-        console.print(line, soft_wrap=True, markup=False)
-    console.print(evaluation_table(f"{model} on {name}", result))
+    for line in shown([each for each in found if each.greedy][:printed], compared):
+        say(line)
+    show(evaluation_table(f"{model} on {name}", result))
     for line in explanation(found, compared):
-        console.print(line, soft_wrap=True, markup=False)
+        say(line)
 
 
 def _measure(
@@ -95,8 +97,9 @@ def _measure(
     """The names of task and verifier, the agent's results and all its responses."""
     from hacrl.agents.blueprint import Blueprint
     from hacrl.training.evaluation import evaluate_with_responses
-    from hacrl.training.team import best_of, load_task, make_rewarder
+    from hacrl.training.team import best_of, load_task, make_rewarder, refuse_missing_devices
 
+    refuse_missing_devices(recipe)
     task = load_task(recipe.task)
     agent = Blueprint(recipe.agents[0], sampling=recipe.sampling).load()
     k = best_of(task) if samples is None else samples

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from hacrl.cli.common import say, user_errors, writable_file
+
 
 def report(
     run: Annotated[Path, typer.Argument(help="Directory of the run.", show_default=False)],
@@ -17,15 +19,16 @@ def report(
             show_default="a gspo run with the same agents, task and seed in the directories around it",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(show_default="RUN/report.html", help="File to write.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(callback=writable_file, show_default="RUN/report.html", help="File to write."),
+    ] = None,
 ) -> None:
     """Write a run's report: one HTML file that opens offline, with plots and a browser of responses."""
-    from hacrl.cli.common import user_errors
-
     with user_errors():
         from hacrl.analysis.report import write_report
 
-        typer.echo(write_report(run, out, baseline))
+        say(str(write_report(run, out, baseline)))
 
 
 def watch(
@@ -38,16 +41,14 @@ def watch(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
 ) -> None:
     """Show runs live in the browser, several side by side. Only this machine can open the page."""
-    from hacrl.cli.common import user_errors
-
     with user_errors():
         from hacrl.analysis.report.server import LiveRuns, make_server
 
         server = make_server(LiveRuns(runs, baseline), port)
-    typer.echo(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)")
+    say(f"http://127.0.0.1:{server.server_port}/  (Ctrl-C ends it)")
     try:
         server.serve_forever()
     except KeyboardInterrupt:
-        typer.echo("")
+        say("")
     finally:
         server.server_close()

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from hacrl.cli.common import ClusterAddress, Jobs, RunsWhere, comparison_errors
+from hacrl.cli.common import (
+    ClusterAddress,
+    Jobs,
+    RunsWhere,
+    comparison_errors,
+    say,
+    writable_directory,
+    writable_file,
+)
 
 
 def results(
@@ -15,8 +23,12 @@ def results(
     tune: Annotated[
         bool, typer.Option("--tune", help="Run the plan's sweeps instead and write tuned.yaml beside it.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="Directory of the comparisons.")] = Path("runs/results"),
-    page: Annotated[Path, typer.Option(help="The page to write.")] = Path("docs/results.md"),
+    out: Annotated[
+        Path, typer.Option(callback=writable_directory, help="Directory of the comparisons.")
+    ] = Path("runs/results"),
+    page: Annotated[Path, typer.Option(callback=writable_file, help="The page to write.")] = Path(
+        "docs/results.md"
+    ),
     jobs: Jobs = None,
     runtime: RunsWhere = "local",
     address: ClusterAddress = None,
@@ -37,4 +49,4 @@ def results(
         else:
             comparison.run_suite(suite, out, page, pool)
             written = page
-    typer.echo(f"Written to {written}")
+    say(f"Written to {written}")

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hacrl.cli.common import fail, finite, say, user_errors
+
 if TYPE_CHECKING:
     from hacrl.analysis.simulate.hardware import Hardware
     from hacrl.recipe import Recipe
@@ -29,10 +31,14 @@ def simulate(
         Path | None,
         typer.Option("--from", help="A run on that hardware: predictions are scaled to its measured times."),
     ] = None,
-    prompt_tokens: Annotated[float, typer.Option(min=1, help="Mean length of a prompt.")] = 200,
+    prompt_tokens: Annotated[
+        float, typer.Option(min=1, callback=finite, help="Mean length of a prompt.")
+    ] = 200,
     response_tokens: Annotated[
         float | None,
-        typer.Option(min=1, show_default="sampling.max_new_tokens", help="Mean length of a response."),
+        typer.Option(
+            min=1, callback=finite, show_default="sampling.max_new_tokens", help="Mean length of a response."
+        ),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Predict measured steps on this machine instead.")
@@ -43,8 +49,6 @@ def simulate(
 
     With --check, exit code 1 if a step of this machine is predicted more than 20% wrong.
     """
-    from hacrl.cli.common import user_errors
-
     with user_errors():
         if check:
             _check(markdown)
@@ -66,8 +70,7 @@ def _check(markdown: bool) -> None:
     checked = check(_progress)
     print_tables(check_tables(checked), markdown=markdown)
     if not checked.passed:
-        typer.echo("error: a step is predicted more than 20% wrong", err=True)
-        raise typer.Exit(1)
+        fail("a step is predicted more than 20% wrong", code=1)
 
 
 def _forecast(
@@ -102,7 +105,7 @@ def _forecast(
     verifier = recipe.reward.verifier or (found.task.verifier if found.task else "math")
     cost = forecast(recipe, facts, lengths, chosen, verifier)
     print_tables(forecast_tables(recipe, found.agents, cost), markdown=markdown)
-    typer.echo(
+    say(
         f"{chosen.name}: {chosen.origin}. Prompts of {prompt_tokens:g} and responses of "
         f"{lengths.response:g} tokens on average, the longest {longest}."
     )

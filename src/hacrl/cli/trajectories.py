@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.table import Table
+from hacrl.cli.common import say, show, user_errors
 
+if TYPE_CHECKING:
     from hacrl.types import Trajectory
 
 
@@ -32,7 +32,6 @@ def trajectories(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
 ) -> None:
     """List a run's shared trajectories, filtered by agent, prompt and success."""
-    from hacrl.cli.common import user_errors
     from hacrl.runs.reader import RunReader
     from hacrl.runs.trajectories import to_json
 
@@ -68,28 +67,16 @@ def _check_known(option: str, asked: list[str] | None, known: set[str]) -> None:
 
 
 def _print_table(chosen: list[Trajectory], limit: int) -> None:
-    from rich.console import Console
-    from rich.text import Text
+    from hacrl.analysis.tables import PlainTable
 
-    from hacrl.printable import printable
-
-    table = _empty_table()
+    table = PlainTable()
+    for column in ("step", "prompt", "agent", "sample", "reward", "mean logp", "finish"):
+        table.add_column(column, no_wrap=True)
+    table.add_column("response", no_wrap=True, ratio=1)
     for found in chosen[:limit]:
         reward = "-" if found.reward is None else f"{found.reward:g}"
         mean_logp = f"{found.logp_sum / found.logp_count:.3f}"
         cells = (str(found.step), found.prompt_id, found.source, str(found.sample), reward, mean_logp)
-        texts = (*cells, found.finish_reason, found.text)
-        table.add_row(*(Text(printable(text), overflow="ellipsis") for text in texts))
-    console = Console()
-    console.print(table)
-    console.print(f"{min(limit, len(chosen))} of {len(chosen)} trajectories")
-
-
-def _empty_table() -> Table:
-    from rich.table import Table
-
-    table = Table()
-    for column in ("step", "prompt", "agent", "sample", "reward", "mean logp", "finish"):
-        table.add_column(column, no_wrap=True)
-    table.add_column("response", no_wrap=True, ratio=1)
-    return table
+        table.add_row(*cells, found.finish_reason, found.text)
+    show(table)
+    say(f"{min(limit, len(chosen))} of {len(chosen)} trajectories")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from hacrl.cli.common import show, user_errors, writable_file
 from hacrl.defaults import DEADLINE_SECONDS, MAX_DEADLINE_SECONDS
+
+if TYPE_CHECKING:
+    from hacrl.analysis.tables import PlainTable
 
 
 def verify(
@@ -20,17 +24,19 @@ def verify(
         typer.Option(show_default="the verifier's, mostly answer", help="Column with the gold answer."),
     ] = None,
     response: Annotated[str, typer.Option(help="Column with the response to score.")] = "response",
-    out: Annotated[Path | None, typer.Option(help="Write the rows with `reward` and `cause` here.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the summary here.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(callback=writable_file, help="Write the rows with `reward` and `cause` here."),
+    ] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", callback=writable_file, help="Write the summary here.")
+    ] = None,
     deadline: Annotated[
         float, typer.Option(help="Seconds for one response.", min=0.01, max=MAX_DEADLINE_SECONDS)
     ] = DEADLINE_SECONDS,
     workers: Annotated[int, typer.Option(help="Worker processes.", min=1, max=1000)] = 2,
 ) -> None:
     """Score a file of responses with a verifier; print accuracy and, by cause, what could not be scored."""
-    from rich.console import Console
-
-    from hacrl.cli.common import user_errors
     from hacrl.rewards.offline import read_rows, score_rows, summarise, write_rows
     from hacrl.rewards.verifiers import get_verifier
     from hacrl.runs.files import write_json
@@ -44,13 +50,13 @@ def verify(
             write_rows(out, rows, scores)
         if json_file:
             write_json(json_file, summary)
-    Console().print(_table(summary))
+    show(_table(summary))
 
 
-def _table(summary: dict[str, Any]) -> Any:
-    from rich.table import Table
+def _table(summary: dict[str, Any]) -> PlainTable:
+    from hacrl.analysis.tables import PlainTable
 
-    table = Table(show_header=False)
+    table = PlainTable(show_header=False)
     accuracy = summary["accuracy"]
     table.add_row("verifier", summary["verifier"])
     table.add_row("rows", str(summary["rows"]))

@@ -44,8 +44,16 @@ class Display(Protocol):
 
 def make_display(console: Console | None = None) -> Display:
     """Live on a terminal, plain lines otherwise."""
-    console = console or Console(stderr=True)
+    console = console or _LastingConsole(stderr=True)
     return LiveDisplay(console) if console.is_terminal else PlainDisplay(console)
+
+
+class _LastingConsole(Console):
+    """A console whose reader may go away: the run goes on without it."""
+
+    def on_broken_pipe(self) -> None:
+        """Rich would end the process."""
+        self.quiet = True
 
 
 class PlainDisplay:
@@ -88,7 +96,7 @@ class LiveDisplay:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._bar = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             MofNCompleteColumn(),
             TimeElapsedColumn(),

@@ -25,19 +25,30 @@ class StopRequest:
 
 @contextmanager
 def stop_requests() -> Iterator[StopRequest]:
-    """Turn the first SIGINT or SIGTERM into a request; a second one ends the process immediately."""
+    """Turn the first SIGINT, SIGTERM or SIGHUP into a request; a second one ends the process immediately.
+
+    SIGHUP says that the terminal was closed. It may come twice for one reason, from the shell and from the
+    kernel, so that only the others count as a second one. Under `nohup` it is ignored.
+    """
     request = StopRequest()
     if threading.current_thread() is not threading.main_thread():
         yield request  # only the main thread may handle signals
         return
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if request.signal is not None:
+        if request.signal is None:
+            request.signal = number
+            with suppress(OSError):  # nobody may be reading any more
+                print(
+                    "\nFinishing this step, then saving. A second signal quits immediately.", file=sys.stderr
+                )
+        elif number != signal.SIGHUP:
             os._exit(128 + number)
-        request.signal = number
-        print("\nFinishing this step, then saving. A second signal quits immediately.", file=sys.stderr)
 
-    previous = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    wanted = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        wanted.append(signal.SIGHUP)
+    previous = {number: signal.signal(number, handle) for number in wanted}
     try:
         yield request
     finally:

@@ -211,7 +211,7 @@ def build_team(
         message = f"{method.name!r} is not a method: derive it from hacrl.methods.Method"
         raise RecipeError("recipe", [Problem("method", message)])
     if recipe.runtime.name == "local":
-        _refuse_missing_devices(recipe)
+        refuse_missing_devices(recipe)
     if method.one_tokenizer:
         _refuse_other_tokenizers(recipe)
     drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.agents))
@@ -244,7 +244,7 @@ def build_team(
     )
 
 
-def _refuse_missing_devices(recipe: Recipe) -> None:
+def refuse_missing_devices(recipe: Recipe) -> None:
     """Raise a `RecipeError` for GPUs that this machine does not have."""
     problems = []
     for position, agent in enumerate(recipe.agents):

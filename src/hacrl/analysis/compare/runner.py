@@ -140,7 +140,7 @@ class ProgressDisplay:
         self._at_start: int | None = None
         self._left = ""
         self._bar = Bar(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
             TimeElapsedColumn(),
