@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: demo test test-vllm check tokenizers models results docs format clean
+.PHONY: demo test test-vllm check tokenizers models results docs format constraints clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/hacrl demo
@@ -54,6 +54,17 @@ docs: $(VENV)/.dev
 format: $(VENV)/.dev
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# The versions of everything that `make` installs, the packages below our own dependencies included. Pins that still
+# fit are kept; `make constraints UPGRADE=--upgrade` takes the newest of all. pip-compile has an environment of its own.
+constraints:
+	$(PYTHON) -m venv build/pip-tools
+	build/pip-tools/bin/pip install --quiet pip-tools
+	CUSTOM_COMPILE_COMMAND="make constraints" build/pip-tools/bin/pip-compile --quiet --extra dev --strip-extras \
+	  --no-emit-options --no-emit-index-url --no-emit-trusted-host --no-emit-find-links $(UPGRADE) \
+	  --unsafe-package hacrl --unsafe-package pip --unsafe-package setuptools \
+	  --output-file constraints.txt pyproject.toml constraints.in
+	sed -i.old 's/^\(torch==[0-9.]*\)+.*/\1/' constraints.txt && rm constraints.txt.old
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
