@@ -97,13 +97,24 @@ def writable_file(path: Path | None) -> Path | None:
     return path
 
 
+def writable_page(path: Path) -> Path:
+    """As `writable_file`, for a command that creates missing directories."""
+    _check_place(path, stat.S_ISREG, "a regular file")
+    _check_above(path)
+    return path
+
+
 def writable_directory(path: Path) -> Path:
     """Check, before any work, that an option names a directory, or something that can become one."""
     _check_place(path, stat.S_ISDIR, "a directory")
+    _check_above(path)
+    return path
+
+
+def _check_above(path: Path) -> None:
     above = next(parent for parent in path.absolute().parents if parent.exists())
     if not above.is_dir():
         raise typer.BadParameter(f"{above} is not a directory: use another path")
-    return path
 
 
 def _check_place(path: Path, is_wanted: Callable[[int], bool], wanted: str) -> None:

@@ -14,7 +14,7 @@ from hacrl.cli.common import (
     comparison_errors,
     say,
     writable_directory,
-    writable_file,
+    writable_page,
 )
 
 
@@ -26,7 +26,7 @@ def results(
     out: Annotated[
         Path, typer.Option(callback=writable_directory, help="Directory of the comparisons.")
     ] = Path("runs/results"),
-    page: Annotated[Path, typer.Option(callback=writable_file, help="The page to write.")] = Path(
+    page: Annotated[Path, typer.Option(callback=writable_page, help="The page to write.")] = Path(
         "docs/results.md"
     ),
     jobs: Jobs = None,

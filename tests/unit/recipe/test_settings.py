@@ -15,7 +15,7 @@ from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSetti
     ("make", "message"),
     [
         (lambda: SamplingSettings(max_new_tokens=0), "max_new_tokens\n.*greater than or equal to 1"),
-        (lambda: SamplingSettings(temperature=0.0), "temperature\n.*greater than 0"),
+        (lambda: SamplingSettings(temperature=0.0), "temperature\n.*greater than or equal to 0.000001"),
         (lambda: SamplingSettings(top_p=1.5), "top_p\n.*less than or equal to 1"),
         (lambda: SamplingSettings(max_rows=0), "max_rows\n.*greater than or equal to 1"),
         (lambda: OptimiserSettings(learning_rate=-1.0), "learning_rate\n.*greater than 0"),
