@@ -128,8 +128,7 @@ def pick(logits: Tensor, uniforms: Tensor, sampling: SamplingSettings) -> tuple[
         probabilities = restricted(shape.exp(), sampling)
         cumulative = probabilities.cumsum(-1)
         thresholds = uniforms[:, None] * cumulative[:, -1:]
-        tokens = torch.searchsorted(cumulative, thresholds, right=True).squeeze(1)
-        tokens = tokens.clamp(max=logps.shape[-1] - 1)  # NaN has no place in any order
+        tokens = _search(cumulative, thresholds).squeeze(1)
     return tokens, logps.gather(1, tokens[:, None]).squeeze(1)
 
 
@@ -143,13 +142,18 @@ def _pick_in_blocks(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     cumulative = sums.cumsum(-1)
     total = cumulative[:, -1:]
     thresholds = uniforms[:, None] * total
-    block = torch.searchsorted(cumulative, thresholds, right=True)
+    block = _search(cumulative, thresholds)
     inside = weights[torch.arange(rows, device=block.device), block.squeeze(1)].cumsum(-1)
     rest = thresholds - (cumulative - sums).gather(1, block)
     below = torch.nextafter(inside[:, -1:], torch.zeros_like(total))  # the last sum may be rounded down
-    tokens = block * _BLOCK + torch.searchsorted(inside, torch.minimum(rest, below), right=True)
+    tokens = (block * _BLOCK + _search(inside, torch.minimum(rest, below))).clamp(max=vocabulary - 1)
     logps = logits.gather(1, tokens) - largest - total.log()
     return tokens.squeeze(1), logps.squeeze(1)
+
+
+def _search(cumulative: Tensor, thresholds: Tensor) -> Tensor:
+    """The first place above the threshold; the last place for NaN, which is below and above nothing."""
+    return torch.searchsorted(cumulative, thresholds, right=True).clamp(max=cumulative.shape[-1] - 1)
 
 
 def restricted(probabilities: Tensor, sampling: SamplingSettings) -> Tensor:

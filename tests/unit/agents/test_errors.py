@@ -190,3 +190,21 @@ def test_lora_without_peft_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(__import__("sys").modules, "peft", None)
     with pytest.raises(AgentError, match=r"pip install 'hacrl\[lora\]'"):
         Policy("ada", tiny_model("qwen3"), tiny_tokenizer(), lora=LoraSettings())
+
+
+def test_weights_that_are_not_finite() -> None:
+    model = tiny_model("qwen3")
+    name, weights = list(model.named_parameters())[2]
+    with torch.no_grad():
+        weights.view(-1)[1] = torch.nan
+    with pytest.raises(AgentError, match=f"agent 'ada': its weights hold NaN or infinite numbers, in {name}"):
+        Policy("ada", model, tiny_tokenizer())
+
+
+def test_weights_that_become_infinite_while_training() -> None:
+    policy = tiny_policy("qwen3")
+    with torch.no_grad():
+        for weights in policy._model.parameters():
+            weights.fill_(torch.inf)
+    with pytest.raises(AgentError, match=r"log-probs are not finite: .* with a lower learning_rate"):
+        policy.sample([Prompt("p", "a b")], 2, SamplingSettings(max_new_tokens=3), seed=0)

@@ -218,3 +218,13 @@ def test_restrictions_are_those_of_transformers_in_vllms_order() -> None:
     tokens, logps = pick(logits, uniforms, sampling)
     assert (probabilities.gather(1, tokens[:, None]) > 0).all()
     assert torch.equal(logps, logits.log_softmax(-1).gather(1, tokens[:, None]).squeeze(1))
+
+
+@pytest.mark.parametrize("vocabulary", [7, 1 << 14, (1 << 14) + 3])
+def test_rows_that_are_not_numbers_have_tokens_that_exist_and_no_finite_log_prob(vocabulary):
+    logits = torch.zeros(3, vocabulary)
+    logits[1] = torch.nan
+    logits[2, 3] = torch.nan
+    tokens, logps = pick(logits, torch.tensor([0.5, 0.5, 0.5]), SamplingSettings())
+    assert (tokens < vocabulary).all()
+    assert logps.isfinite().tolist() == [True, False, False]

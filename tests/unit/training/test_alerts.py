@@ -1,9 +1,13 @@
 """A symptom that lasts long enough is reported once, with what to change."""
 
+from types import SimpleNamespace
+
+import pytest
+
 from hacrl.methods.commons import Commons
 from hacrl.methods.hacpo import Hacpo
 from hacrl.symptoms import AUDIT_PATIENCE, PATIENCE, with_own
-from hacrl.training.alerts import Alerts
+from hacrl.training.alerts import RETIRE_AFTER, Alerts, NoAgentLeft
 
 
 def new(method=Hacpo):
@@ -50,3 +54,23 @@ def test_a_bias_counts_in_both_directions_and_nan_not_at_all():
     assert len(warnings(alerts, PATIENCE, **{"agent/ada/baseline_bias": -0.08})) == 1
     assert warnings(alerts, PATIENCE, **{"agent/eve/baseline_bias": float("nan")}) == []
     assert warnings(alerts, PATIENCE, **{"agent/eve/baseline_bias": 0.04}) == []
+
+
+class TwoAgents:
+    """What alerts look at in a team."""
+
+    def __init__(self):
+        self.retired = {}
+
+    @property
+    def active(self):
+        return [SimpleNamespace(name=name) for name in ("ann", "bob") if name not in self.retired]
+
+
+def test_when_the_updates_of_all_agents_keep_failing_the_run_ends_with_their_causes():
+    team, alerts = TwoAgents(), new()
+    failed = {name: f"agent {name!r}: loss nan" for name in ("ann", "bob")}
+    for step in range(1, RETIRE_AFTER):
+        alerts.observe(team, SimpleNamespace(step=step, failures=failed), {})
+    with pytest.raises(NoAgentLeft, match=r"no agent is left .*'ann': loss nan; .*'bob': loss nan"):
+        alerts.observe(team, SimpleNamespace(step=RETIRE_AFTER, failures=failed), {})

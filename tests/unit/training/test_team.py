@@ -67,3 +67,10 @@ def test_settings_without_loss_terms_are_not_a_method():
     settings = recipe("toy:state-a").model_copy(update={"method": MethodSettings(name="module:Class")})
     with pytest.raises(RecipeError, match=r"method: 'module:Class' is not a method: derive it from"):
         build_team(settings)
+
+
+def test_gpus_that_are_not_here_are_named_by_their_keys_before_anything_is_made():
+    values = recipe("toy:adder", "toy:adder", method="gspo").resolved()
+    values["agents"][1]["device"] = "cuda:99"
+    with pytest.raises(RecipeError, match=r"agents\.1\.device: expected cpu or auto, got 'cuda:99': there "):
+        build_team(parse_recipe(values))
