@@ -120,7 +120,7 @@ def _check_above(path: Path) -> None:
 def _check_place(path: Path, is_wanted: Callable[[int], bool], wanted: str) -> None:
     try:
         if not is_wanted(path.stat().st_mode):
-            raise typer.BadParameter(f"{path} exists and is not {wanted}: use another path")
+            raise typer.BadParameter(f"{path} is not {wanted}: use another path")
     except FileNotFoundError:
         pass
     except (OSError, ValueError) as error:

@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
-from hacrl.cli.common import user_errors
+from hacrl.cli.common import say, user_errors, writable_file
 
 
 def init(
-    file: Annotated[Path, typer.Argument(help="The recipe to write.")] = Path("recipe.yaml"),
+    file: Annotated[Path, typer.Argument(callback=writable_file, help="The recipe to write.")] = Path(
+        "recipe.yaml"
+    ),
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -35,6 +37,7 @@ def init(
     """Write a short recipe with comments; on a terminal, ask for what the options leave open."""
     with user_errors():
         from hacrl.recipe.starter import TOYS, default_task, starter_recipe
+        from hacrl.runs.files import write_atomic
 
         if file.exists() and not force:
             raise ValueError(f"{file} exists; name another file, or replace it with --force")
@@ -45,8 +48,8 @@ def init(
             method or _ask("Method", "commons"),
             hardware or _ask("Hardware (cpu, gpu, ray)", "cpu"),
         )
-        file.write_text(text, encoding="utf-8")
-    typer.echo(f"{file} is written. Check it with `hacrl doctor {file}`.")
+        write_atomic(file, text.encode())
+    say(f"{file} is written. Check it with `hacrl doctor {file}`.")
 
 
 def _ask(question: str, default: str) -> str:

@@ -29,7 +29,7 @@ def refused(*words: str) -> str:
         ("toy:state-a", ["--temperature", "0"], "greater than or equal to 0.000001, got 0.0"),
         ("toy:state-a", ["--temperature", "1e-40"], "temperature: expected a number greater than"),
         ("toy:state-a", ["--device", "gpu"], "device: expected auto, cpu, cuda or cuda:NUMBER, got 'gpu'"),
-        ("toy:state-a", ["--device", "cuda:99"], "--device: expected cpu or auto, got 'cuda:99'"),
+        ("toy:state-a", ["--device", "cuda:99"], "agents.0.device: expected cpu or auto, got 'cuda:99'"),
         ("nursery:state-a", [], "model: it is called 'toy:state-a' now, got 'nursery:state-a'"),
     ],
 )
@@ -69,6 +69,7 @@ def test_numbers_that_make_no_sense_are_refused_by_the_options_name(words: str) 
 OUTPUTS = [
     ("report run", "--out"),
     ("eval model --task digits", "--json"),
+    ("eval model --task digits", "--responses"),
     ("verify {rows} --verifier exact", "--out"),
     ("verify {rows} --verifier exact", "--json"),
     ("results plan.yaml", "--page"),
@@ -98,7 +99,7 @@ def test_nothing_but_a_regular_file_is_written_to(
     for special in (Path("/dev/null"), pipe, tmp_path):
         before = special.stat()
         error = refused(*words, option, str(special))
-        assert f"'{option}': {special} exists and is not a regular file" in error
+        assert f"'{option}': {special} is not a regular file" in error
         assert stat.S_IFMT(special.stat().st_mode) == stat.S_IFMT(before.st_mode)
         assert special.stat().st_ino == before.st_ino
     if option == "--page":  # its directory is made
@@ -113,9 +114,16 @@ def test_nothing_but_a_regular_file_is_written_to(
 def test_a_run_is_not_put_where_something_else_is(command: str, option: str, rows: Path) -> None:
     for path in (Path("/dev/null"), rows):
         error = refused(*command.split(), option, str(path))
-        assert f"'{option}': {path} exists and is not a directory" in error
+        assert f"'{option}': {path} is not a directory" in error
     for path in (rows / "below", rows / "far" / "below"):
         assert str(rows) in refused(*command.split(), option, str(path))
+
+
+def test_a_first_recipe_is_not_written_to_a_device_or_nowhere(tmp_path: Path) -> None:
+    assert "/dev/null is not a regular file" in refused("init", "/dev/null", "--force")
+    assert f"the directory {tmp_path / 'none'} does not exist" in refused(
+        "init", str(tmp_path / "none" / "r.yaml")
+    )
 
 
 def test_no_writer_replaces_what_is_not_a_regular_file(tmp_path: Path) -> None:
