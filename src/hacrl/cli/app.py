@@ -16,6 +16,7 @@ from hacrl.cli.demo import demo
 from hacrl.cli.doctor import doctor
 from hacrl.cli.evaluate import evaluate
 from hacrl.cli.init import init
+from hacrl.cli.push import push
 from hacrl.cli.report import report, watch
 from hacrl.cli.results import results
 from hacrl.cli.simulate import simulate
@@ -79,6 +80,7 @@ app.command()(report)
 app.command()(watch)
 app.command()(trajectories)
 app.command()(verify)
+app.command()(push)
 
 
 @app.command(hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hacrl.runs.publish import CARD, PLACE
 from hacrl.training.evaluation import MEASURES, measure_name
 from hacrl.training.team import Member, Team
-
-CARD = "README.md"
 
 
 def export_agents(team: Team, directory: Path, summary: dict[str, Any]) -> None:
@@ -32,14 +32,18 @@ def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
     measured = summary["agents"][member.name]
     lines = [
         "---",
+        *([] if _is_local(agent.model) else [f"base_model: {json.dumps(agent.model)}"]),
         "library_name: transformers",
         "tags: [hacrl, reinforcement-learning]",
         "---",
         "",
         f"# {member.name}",
         "",
-        f"Trained with [hacrl](https://arxiv.org/abs/2603.02604) from `{agent.model}` on the task "
-        f"`{team.task.name}` with the method `{team.method.label}`.",
+        f"Trained with [hacrl](https://arxiv.org/abs/2603.02604) from `{_public(agent.model)}` on the task "
+        f"`{_public(team.task.name)}` with the method `{team.method.label}`.",
+        "",
+        f"The licence of `{_public(agent.model)}` applies to it too: name it in the header of this card "
+        "before you publish it.",
         "",
         "## How it was trained",
         "",
@@ -67,16 +71,26 @@ def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
         "```python",
         "from transformers import AutoModelForCausalLM, AutoTokenizer",
         "",
-        'model = AutoModelForCausalLM.from_pretrained("path/to/this/directory")',
-        'tokenizer = AutoTokenizer.from_pretrained("path/to/this/directory")',
+        f'model = AutoModelForCausalLM.from_pretrained("{PLACE}")',
+        f'tokenizer = AutoTokenizer.from_pretrained("{PLACE}")',
         "```",
         "",
     ]
     return "\n".join(lines)
 
 
+def _is_local(model: str) -> bool:
+    """Whether the model is not on the hub: a directory, or a toy."""
+    return model.startswith("toy:") or Path(model).is_dir()
+
+
+def _public(name: str) -> str:
+    """A model or task as others know it: of a directory or file of this machine only its own name."""
+    return Path(name).resolve().name if Path(name).exists() else name
+
+
 def _sources(team: Team, member: Member) -> str:
-    peers = [f"{peer} (`{team.recipe.agent(peer).model}`)" for peer in team.topology[member.name]]
+    peers = [f"{peer} (`{_public(team.recipe.agent(peer).model)}`)" for peer in team.topology[member.name]]
     return f"its own responses and those of {', '.join(peers)}" if peers else "its own responses alone"
 
 
@@ -92,7 +106,9 @@ def _results(measured: dict[str, Any]) -> list[str]:
             if after[measure] is not None:
                 shown = [_interval(values[measure]) if values else "-" for values in (before, after)]
                 name = measure_name(measure, after["samples"])
-                lines.append(f"| {task} | {name} | {' | '.join(shown)} | {after[measure]['problems']} |")
+                lines.append(
+                    f"| {_public(task)} | {name} | {' | '.join(shown)} | {after[measure]['problems']} |"
+                )
     return lines
 
 
