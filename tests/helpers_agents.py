@@ -12,8 +12,10 @@ import torch
 from tokenizers import Tokenizer, decoders, models
 from transformers import (
     AutoModelForCausalLM,
+    Gemma2Config,
     Gemma3TextConfig,
     GPT2Config,
+    Lfm2Config,
     LlamaConfig,
     MistralConfig,
     Olmo2Config,
@@ -22,6 +24,7 @@ from transformers import (
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
+    Qwen3NextConfig,
     SmolLM3Config,
 )
 
@@ -74,6 +77,29 @@ CONFIGS = {
     "mistral": MistralConfig(**_GROUPED, head_dim=8, sliding_window=5, rope_parameters=_ROPE),
     "smollm3": SmolLM3Config(**_GROUPED, no_rope_layers=[1, 0], rope_parameters=_ROPE),
     "olmo2": Olmo2Config(**_GROUPED, rope_parameters=_ROPE),
+    "lfm2": Lfm2Config(
+        **_GROUPED,
+        block_auto_adjust_ff_dim=False,
+        layer_types=["conv", "full_attention"],
+        rope_parameters=_ROPE,
+    ),
+    "qwen3_next": Qwen3NextConfig(
+        **_GROUPED,
+        head_dim=8,
+        layer_types=["linear_attention", "full_attention"],
+        linear_num_value_heads=2,
+        linear_num_key_heads=1,
+        linear_key_head_dim=8,
+        linear_value_head_dim=8,
+        num_experts=2,
+        num_experts_per_tok=1,
+        moe_intermediate_size=16,
+        shared_expert_intermediate_size=16,
+        rope_parameters=_ROPE,
+    ),
+    "gemma2": Gemma2Config(
+        **_GROUPED, head_dim=8, sliding_window=6, layer_types=["sliding_attention", "full_attention"]
+    ),
     "gpt2": GPT2Config(
         vocab_size=VOCABULARY,
         n_embd=32,

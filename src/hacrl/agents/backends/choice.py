@@ -25,6 +25,8 @@ TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-9}
 """Largest relative difference of a token's log-prob from the plain forward's."""
 HALF_PRECISION_TOLERANCE = 0.03
 """Mean relative difference: rounding alone makes about 0.01, forgotten positions or norms more than 0.1."""
+GRADIENT_TOLERANCE = 0.01
+"""Relative difference of a gradient from the plain forward's."""
 LONGEST_WINDOW = 64
 """Sliding windows up to this one are exceeded when backends are tried; longer prompts would take too long."""
 
@@ -58,11 +60,11 @@ def choose_backends(
     ]
     if not sharded:
         decoders.insert(0, FusedDecoder)
-        if not gradient_checkpointing and caches_all_positions(model):
+        if not gradient_checkpointing:
             scorers.insert(0, SharedPrefixScorer)
         scorers.insert(0, partial(FusedScorer, checkpointing=gradient_checkpointing))
     decoder = trial.first_agreeing(decoders, lambda d: decoded_logps(d, trial.rows, model.device))
-    scorer = trial.first_agreeing(scorers, lambda s: s.logps(trial.rows).detach())
+    scorer = trial.first_agreeing(scorers, trial.checked_logps)
     if scorer is None and gradient_checkpointing:
         raise AgentError(
             f"{model.config.model_type!r} models do not support gradient_checkpointing without dropout: "
@@ -93,15 +95,6 @@ def decoded_logps(decoder: Decoder, rows: Sequence[Row], device: torch.device) -
     return logps
 
 
-def caches_all_positions(model: PreTrainedModel) -> bool:
-    """Whether every layer caches keys and values of all positions (no sliding window, no other state)."""
-    config = model.config.get_text_config()
-    layer_types = getattr(config, "layer_types", None)
-    if layer_types:
-        return all(kind == "full_attention" for kind in layer_types)
-    return getattr(config, "sliding_window", None) is None
-
-
 class _Trial:
     """Random tokens, their log-probs in the plain forward, and which backends did not agree with them."""
 
@@ -110,6 +103,7 @@ class _Trial:
         self._exact = model.dtype in TOLERANCE
         self.rows = _random_rows(model.config.get_text_config())
         self.refused: dict[str, str] = {}
+        self._first_weights = _first_weights(model)
         with torch.no_grad():
             self._truth = PlainScorer(model).logps(self.rows)
 
@@ -133,10 +127,39 @@ class _Trial:
             _log.info("%s is not used: %s", name, self.refused[name])
         return None
 
+    def checked_logps(self, scorer: Scorer) -> Tensor:
+        """The log-probs, after a check that gradients reach the first weights through them.
+
+        They would not if a layer's state after the prompt were cut off from what it was computed from.
+        """
+        logps = scorer.logps(self.rows)
+        if scorer.shares_prompts and self._first_weights is not None:
+            (found,) = torch.autograd.grad(logps.sum(), self._first_weights)
+            truth = self._gradient()
+            apart = float((found - truth).norm() / truth.norm())
+            if not apart <= GRADIENT_TOLERANCE:
+                raise ValueError(f"gradients differ by {apart:.1%} from the plain forward's")
+        return logps.detach()
+
+    def _gradient(self) -> Tensor:
+        """Of the sum of all log-probs, in the plain forward."""
+        (gradient,) = torch.autograd.grad(
+            PlainScorer(self._model).logps(self.rows).sum(), self._first_weights
+        )
+        return gradient
+
     def _difference(self, logps: Tensor) -> float:
         """Relative, but not to log-probs nearer to 0 than 1; the mean in half precision, else the largest."""
         apart = (logps - self._truth).abs() / self._truth.abs().clamp(min=1.0)
         return float(apart.max() if self._exact else apart[self._truth != 0].mean())
+
+
+def _first_weights(model: PreTrainedModel) -> Tensor | None:
+    """The first small weights that are trained, if the model keeps a state other than keys and values."""
+    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
+    if not kinds - {"full_attention", "sliding_attention"}:
+        return None
+    return next((p for p in model.base_model.parameters() if p.requires_grad and p.dim() == 1), None)
 
 
 def _random_rows(config: PreTrainedConfig) -> list[Row]:

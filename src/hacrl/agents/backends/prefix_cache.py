@@ -1,6 +1,7 @@
-"""Hugging Face modules, each prompt computed once: its key-value cache is repeated for all its responses.
+"""Hugging Face modules, each prompt computed once: its cache is repeated for all its responses.
 
-Works for every architecture whose cache holds keys and values of all positions; `choice.py` checks it.
+Layers with a sliding window cache all positions, and the model's own masks hide those outside the window.
+States of convolutions and linear attention are repeated like keys and values. `choice.py` checks it all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 from transformers import DynamicCache, PreTrainedModel
-from transformers.cache_utils import DynamicLayer
+from transformers.cache_utils import (
+    DynamicLayer,
+    DynamicSlidingWindowLayer,
+    LinearAttentionCacheLayerMixin,
+    LinearAttentionLayer,
+)
 
 from hacrl.agents.backends.gqa import use_gqa_attention
 from hacrl.agents.backends.head import Head
@@ -21,6 +27,10 @@ from hacrl.agents.backends.layout import lay_out
 
 MOST_BUCKETS = 4
 """More buckets save padding but cost one more pass through the Python of every layer."""
+
+
+REPEATABLE = {"full_attention", "sliding_attention", "linear_attention", "conv"}
+"""Types of layers whose state after the prompt is all that its responses need."""
 
 
 class Trunk:
@@ -35,7 +45,9 @@ class Trunk:
 
     def empty_cache(self) -> DynamicCache:
         """A cache with the kind of layers this model asks for."""
-        return DynamicCache(config=self._config)
+        cache = DynamicCache(config=self._config)
+        cache.layers = [_repeatable(layer) for layer in cache.layers]
+        return cache
 
     def hidden(self, ids: Tensor, mask: Tensor, cache: DynamicCache) -> Tensor:
         """States [rows, t, d] of new tokens; `mask` covers cached and new ones. The cache grows."""
@@ -57,6 +69,9 @@ class SharedPrefixScorer:
     shares_prompts = True
 
     def __init__(self, model: PreTrainedModel) -> None:
+        kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
+        if kinds - REPEATABLE:
+            raise ValueError(f"a prompt's cache in layers of type {', '.join(sorted(kinds - REPEATABLE))}")
         self._trunk = Trunk(model)
 
     def logps(self, rows: Sequence[Row]) -> Tensor:
@@ -105,7 +120,7 @@ class _CachedSession:
 
     def keep(self, rows: Tensor) -> None:
         self._mask = self._mask[rows]
-        self._cache.batch_select_indices(rows)
+        self._cache.reorder_cache(rows)
 
 
 class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
@@ -136,10 +151,9 @@ class _GrowingLayer(DynamicLayer):  # type: ignore[misc]
         self.keys, self.values = self._room_keys[:, :, :end], self._room_values[:, :, :end]
         return self.keys, self.values
 
-    def batch_select_indices(self, indices: Tensor) -> None:
-        # Indexing with brackets, as the class above does, would copy several times slower.
-        self.keys = self._room_keys = self.keys.index_select(0, indices)
-        self.values = self._room_values = self.values.index_select(0, indices)
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        self.keys = self._room_keys = self.keys.index_select(0, beam_idx)
+        self.values = self._room_values = self.values.index_select(0, beam_idx)
 
 
 def _with_room(cached: Tensor, needed: int) -> Tensor:
@@ -149,9 +163,35 @@ def _with_room(cached: Tensor, needed: int) -> Tensor:
     return room
 
 
+class _StateLayer(LinearAttentionLayer):  # type: ignore[misc]
+    """States that are replaced where transformers overwrites them, so that gradients flow through them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if torch.is_grad_enabled():
+            self.activate_past_recording()  # of convolutions: new inputs are appended, not copied
+
+    def update_recurrent_state(
+        self, recurrent_states: Tensor, state_idx: int = 0, **others: object
+    ) -> Tensor:
+        self.recurrent_states[state_idx] = recurrent_states
+        self.is_recurrent_states_initialized[state_idx] = True
+        return recurrent_states
+
+
+def _repeatable(layer: object) -> object:
+    """The layer itself, or one that does the same and can be repeated."""
+    if type(layer) is DynamicSlidingWindowLayer:
+        return DynamicLayer()
+    return _StateLayer() if type(layer) is LinearAttentionLayer else layer
+
+
 def _repeated(cache: DynamicCache, prompt_of_row: Tensor) -> DynamicCache:
     """A cache with one entry per row; the original stays as it is. Differentiable."""
     repeated = copy.copy(cache)
     repeated.layers = [copy.copy(layer) for layer in cache.layers]
+    for layer in repeated.layers:
+        if isinstance(layer, LinearAttentionCacheLayerMixin):  # its states are in dictionaries
+            vars(layer).update({name: dict(v) for name, v in vars(layer).items() if isinstance(v, dict)})
     repeated.reorder_cache(prompt_of_row)
     return repeated

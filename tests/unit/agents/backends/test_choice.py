@@ -19,8 +19,9 @@ from hacrl.agents.errors import AgentError
 from helpers_agents import CONFIGS, FUSED, random_rows, tiny_model
 
 CPU = torch.device("cpu")
-SCORERS = [(SharedPrefixScorer, "qwen3"), (SharedPrefixScorer, "llama"), (SharedPrefixScorer, "gpt2")]
-SCORERS += [(SharedPrefixScorer, "phi"), *((FusedScorer, architecture) for architecture in FUSED)]
+SHARED = ("qwen3", "llama", "gpt2", "phi", "gemma3", "gemma2", "mistral", "lfm2", "qwen3_next")
+SCORERS = [(SharedPrefixScorer, architecture) for architecture in SHARED]
+SCORERS += [(FusedScorer, architecture) for architecture in FUSED]
 
 
 def one_by_one(model: PreTrainedModel, rows: list[Row]) -> list[Tensor]:
@@ -54,12 +55,10 @@ def test_padded_scores_are_those_of_every_row_alone(architecture: str) -> None:
 
 @pytest.mark.parametrize("architecture", CONFIGS)
 def test_the_fastest_correct_backend_is_chosen(architecture: str) -> None:
-    expected = {
-        "gpt2": {"decode": "CachedDecoder", "train": "SharedPrefixScorer"},
-        "phi": {"decode": "CachedDecoder", "train": "SharedPrefixScorer"},
-    }
     fused = {"decode": "FusedDecoder", "train": "FusedScorer"}
-    assert choose_backends(tiny_model(architecture)).names == expected.get(architecture, fused)
+    shared = {"decode": "CachedDecoder", "train": "SharedPrefixScorer"}
+    expected = fused if architecture in FUSED else shared
+    assert choose_backends(tiny_model(architecture)).names == expected
 
 
 @pytest.mark.parametrize("architecture", CONFIGS)
