@@ -55,11 +55,12 @@ def doctor(
 
 def _report(found: Diagnosis) -> None:
     from hacrl.analysis.doctor import warnings_for
+    from hacrl.analysis.doctor.backends import backend_lines
     from hacrl.printable import printable
 
     for table in (_agents_table(found), _updates_table(found), _memory_table(found)):
         show(table)
-    for line in _precision_lines(found) + _task_lines(found):
+    for line in _precision_lines(found) + backend_lines(found) + _task_lines(found):
         say(line)
     for agent in found.agents:
         if agent.first_prompt is not None:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from benchmarks.exactness import LIMIT, measure_exactness
+from hacrl.agents.backends.choice import choose_backends, decoded_logps
+from hacrl.agents.backends.padded import PlainScorer
 from hacrl.agents.policy import Policy
 from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from hacrl.types import Prompt, TrainingRow
@@ -62,6 +66,21 @@ def test_smollm2_answers_and_learns() -> None:
     after = policy.score([(row.prompt_ids, row.response_ids) for row in rows])
     change = [sum(new) / len(new) - old for new, old in zip(after, report.mean_logps, strict=True)]
     assert sum(c * row.advantage for c, row in zip(change, rows, strict=True)) > 0
+
+
+@needs(GEMMA3)
+def test_gemma_is_fused_and_right_beyond_its_sliding_window() -> None:
+    model = AutoModelForCausalLM.from_pretrained(GEMMA3, dtype=torch.float32).eval()
+    backends = choose_backends(model)
+    assert backends.names == {"decode": "FusedDecoder", "train": "FusedScorer"}
+    words = torch.randint(1000, 200_000, (522,), generator=torch.Generator().manual_seed(0)).tolist()
+    assert model.config.sliding_window == 512
+    rows = [(tuple(words[:518]), tuple(words[518:]))]
+    with torch.no_grad():
+        plain = PlainScorer(model).logps(rows)
+        found = backends.scorer.logps(rows), decoded_logps(backends.decoder, rows, model.device)
+    for logps in found:
+        torch.testing.assert_close(logps, plain, rtol=0, atol=1e-3)
 
 
 @needs(GEMMA3)

@@ -27,6 +27,7 @@ from hacrl.agents.backends.fused_family import (
     obstacle,
 )
 from hacrl.agents.backends.head import Head
+from hacrl.agents.backends.interfaces import UnsupportedModel
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Layer number, queries [n, heads, w], keys and values [n, kv heads, w] -> output [n, heads * w]."""
@@ -56,7 +57,7 @@ class FusedNetwork:
     def __init__(self, model: PreTrainedModel, checkpointing: bool = False) -> None:
         reason = obstacle(model)
         if reason:
-            raise ValueError(f"the fused backend does not support {reason}")
+            raise UnsupportedModel(f"the fused backend does not support {reason}")
         config = model.config
         self._body = model.base_model
         self._architecture = FAMILY[config.model_type]

@@ -13,6 +13,10 @@ Row = tuple[Tokens, Tokens]
 """The tokens of a prompt and of a response to it."""
 
 
+class UnsupportedModel(ValueError):
+    """A backend cannot run this model; the message says why."""
+
+
 class Session(Protocol):
     """Responses being decoded side by side."""
 

@@ -22,7 +22,7 @@ from transformers.cache_utils import (
 
 from hacrl.agents.backends.gqa import use_gqa_attention
 from hacrl.agents.backends.head import Head
-from hacrl.agents.backends.interfaces import Row, Tokens, left_padded
+from hacrl.agents.backends.interfaces import Row, Tokens, UnsupportedModel, left_padded
 from hacrl.agents.backends.layout import lay_out
 
 MOST_BUCKETS = 4
@@ -71,7 +71,8 @@ class SharedPrefixScorer:
     def __init__(self, model: PreTrainedModel) -> None:
         kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
         if kinds - REPEATABLE:
-            raise ValueError(f"a prompt's cache in layers of type {', '.join(sorted(kinds - REPEATABLE))}")
+            names = ", ".join(sorted(kinds - REPEATABLE))
+            raise UnsupportedModel(f"a prompt's state in layers of type {names} cannot be repeated")
         self._trunk = Trunk(model)
 
     def logps(self, rows: Sequence[Row]) -> Tensor:

@@ -46,13 +46,18 @@ def look_at(model: str, lora: LoraSettings | None) -> ModelFacts | None:
 
     Raises `ValueError` or `AgentError` when the model cannot be used.
     """
-    config = local_config(model) or published_config(model)
+    config = config_of(model)
     if config is None or not hasattr(config.get_text_config(), "num_attention_heads"):
         return None
     with explain_model_errors(model):
         with torch.device("meta"):
             network = AutoModelForCausalLM.from_config(config)
         return _facts(network, lora)
+
+
+def config_of(model: str) -> Any:
+    """The model's configuration: the one on this machine, or a published one; None if there is none."""
+    return local_config(model) or published_config(model)
 
 
 def is_elsewhere(model: str) -> bool:

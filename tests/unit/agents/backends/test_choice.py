@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoModelForCausalLM, OPTConfig, PreTrainedModel
 
+from hacrl.agents.backends import prefix_cache
 from hacrl.agents.backends.choice import choose_backends, decoded_logps
 from hacrl.agents.backends.fused import FusedDecoder, FusedScorer
 from hacrl.agents.backends.fused_family import obstacle
@@ -162,8 +163,21 @@ def test_a_backend_with_wrong_log_probs_is_not_chosen(monkeypatch: pytest.Monkey
 def test_a_backend_that_is_refused_says_why() -> None:
     assert choose_backends(tiny_model("qwen3")).refused == {}
     refused = choose_backends(tiny_model("gpt2")).refused
-    why = "ValueError: the fused backend does not support the architecture 'gpt2'"
+    why = "the fused backend does not support the architecture 'gpt2'"
     assert refused == {"FusedDecoder": why, "FusedScorer": why}
+
+
+def test_a_state_that_gradients_do_not_flow_through_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its log-probs are right: only the gradient of what is before the prompt's state is not."""
+    update = prefix_cache._StateLayer.update_recurrent_state
+
+    def cut(layer: prefix_cache._StateLayer, states: Tensor, *args: int, **options: int) -> Tensor:
+        return update(layer, states.detach(), *args, **options)
+
+    monkeypatch.setattr(prefix_cache._StateLayer, "update_recurrent_state", cut)
+    backends = choose_backends(tiny_model("qwen3_next"))
+    assert backends.names["train"] == "PaddedScorer"
+    assert "gradients differ by" in backends.refused["SharedPrefixScorer"]
 
 
 @pytest.mark.parametrize("architecture", ["llama", "qwen3"])

@@ -12,7 +12,14 @@ import torch
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    Gemma3TextConfig,
+    GPT2Config,
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 from typer.testing import CliRunner
 
 from hacrl.agents.loading import with_adapters
@@ -20,6 +27,7 @@ from hacrl.agents.precision import Precision
 from hacrl.analysis.doctor import examine, warnings_for
 from hacrl.analysis.doctor import memory as memory_module
 from hacrl.analysis.doctor.advice import DeviceMemory, device_memory, needed_on
+from hacrl.analysis.doctor.backends import planned_backends
 from hacrl.analysis.doctor.examination import AgentPlan, Diagnosis
 from hacrl.analysis.doctor.memory import KEPT_PER_LAYER, Memory, estimate, in_units
 from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
@@ -111,10 +119,55 @@ def test_the_report_of_a_recipe_that_can_run(model: str, tmp_path: Path):
         "0.65 0.675",
         "Task digits: 300 training and 600 test prompts, scored by exact",
         "58 steps of 16 prompts: 3.1 passes over the task, 14,848 responses drawn in all",
+        "a: decodes with ",
         "This recipe can run.",
     ):
         assert expected in result.stdout
     assert "warning" not in result.stdout
+
+
+ALIKE = {"hidden_size": 16, "num_hidden_layers": 8, "num_attention_heads": 2, "num_key_value_heads": 1}
+MODELS: dict[str, Any] = {
+    "fused": Gemma3TextConfig(**ALIKE, head_dim=8, intermediate_size=16, vocab_size=262_144),
+    "other": GPT2Config(n_embd=16, n_layer=8, n_head=2, vocab_size=50_000),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "expected"),
+    [
+        ("fused", {}, "decodes with FusedDecoder and trains with FusedScorer"),
+        (
+            "other",
+            {},
+            "decodes with CachedDecoder and trains with SharedPrefixScorer; not with FusedDecoder, "
+            "FusedScorer: the fused backend does not support the architecture 'gpt2'",
+        ),
+        (
+            "fused",
+            {"lora": {"rank": 2}},
+            "decodes with CachedDecoder and trains with SharedPrefixScorer; not with FusedDecoder, "
+            "FusedScorer: the fused backend does not support adapters or quantised layers",
+        ),
+        (
+            "fused",
+            {"resources": {"ranks": 2}},
+            "decodes with CachedDecoder and trains with PaddedScorer; not with FusedDecoder, FusedScorer, "
+            "SharedPrefixScorer: several ranks hold the model, so it has to run as a whole",
+        ),
+    ],
+    ids=["fused", "generic", "adapters", "ranks"],
+)
+def test_the_backends_of_an_agent_and_why_no_faster_ones(
+    kind: str, changes: dict[str, Any], expected: str, tmp_path: Path
+):
+    """Tried on a small model: neither the 8 layers nor the vocabulary are made."""
+    MODELS[kind].save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    agent = {"name": "a", "model": str(tmp_path), **changes}
+    runtime = {"name": "ray"} if "resources" in changes else {}
+    recipe = parse_recipe(recipe_with("", agents=[agent], runtime=runtime))
+    assert str(planned_backends(recipe, recipe.agents[0], recipe.agents[0].resources.ranks)) == expected
 
 
 def test_the_quickstart_recipe_can_run():
@@ -268,6 +321,8 @@ def test_memory_by_hand():
     assert fp32.cache == rows * row * 2 * 2 * 4 * 4
     mini_batch = 8 * 2 * row
     assert fp32.activations == mini_batch * (2 * (12 * 8 + 4 * 16) * 4 + 8 * 50)
+    many_words = estimate(recipe, "a", replace(FACTS, vocabulary=10**6), "float32", 6)
+    assert many_words.activations == mini_batch * 2 * (12 * 8 + 4 * 16) * 4 + 8 * 2**24, "in blocks"
     assert fp32.kept == 20_000
     assert fp32.passing == max(fp32.cache, fp32.activations)
     bf16 = estimate(recipe, "a", FACTS, "bfloat16", longest_prompt=6)

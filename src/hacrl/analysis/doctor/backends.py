@@ -1,0 +1,94 @@
+"""Which backends an agent is going to get: tried on a small random model of its architecture."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, PretrainedConfig
+
+from hacrl.agents.backends.choice import choose_backends
+from hacrl.agents.loading import with_adapters
+from hacrl.analysis.doctor.examination import Diagnosis
+from hacrl.analysis.doctor.models import config_of
+from hacrl.recipe import AgentSettings, Recipe
+
+MOST_PARAMETERS = 400_000_000
+"""Of the small model: its layers are as wide as the real one's."""
+SMALL = {
+    "vocab_size": 128,
+    "sliding_window": 8,
+    "pad_token_id": None,
+    "bos_token_id": None,
+    "eos_token_id": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BackendPlan:
+    """Names of the backends, and why faster ones are not used."""
+
+    decode: str
+    train: str
+    refused: dict[str, str]
+    """Name -> reason."""
+
+    def __str__(self) -> str:
+        used = f"decodes with {self.decode} and trains with {self.train}"
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in self.refused.items():
+            by_reason.setdefault(reason, []).append(name)
+        why = "; ".join(f"not with {', '.join(names)}: {reason}" for reason, names in by_reason.items())
+        return f"{used}; {why}" if why else used
+
+
+def backend_lines(found: Diagnosis) -> list[str]:
+    """What every agent decodes and trains with; agents with the same line share it."""
+    names: dict[str, list[str]] = {}
+    for plan in found.agents:
+        backends = (
+            planned_backends(found.recipe, found.recipe.agent(plan.name), plan.ranks) if plan.facts else None
+        )
+        if backends:
+            names.setdefault(str(backends), []).append(plan.name)
+    return [f"{', '.join(agents)}: {line}" for line, agents in names.items()]
+
+
+def planned_backends(recipe: Recipe, agent: AgentSettings, ranks: int = 1) -> BackendPlan | None:
+    """None where it cannot be told without the model itself."""
+    config = config_of(agent.model)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            model = _small_model(config)
+            if model is None:
+                return None
+            if agent.lora:
+                model = with_adapters(model, agent.lora, seed=0).get_base_model()
+            found = choose_backends(model, recipe.updates.gradient_checkpointing, sharded=ranks > 1)
+    except Exception:  # a made-up size may break any architecture; the real model decides
+        return None
+    decode = found.names["decode"]
+    return BackendPlan("vLLM" if agent.engine else decode, found.names["train"], found.refused)
+
+
+def _small_model(config: Any) -> Any:
+    """As few layers as show every type of them; None if even those are large."""
+    small: PretrainedConfig = copy.deepcopy(config)
+    text = small.get_text_config()
+    layers = text.num_hidden_layers
+    kinds = getattr(text, "layer_types", None) or []
+    needed = max([2, *(kinds.index(kind) + 1 for kind in set(kinds))])
+    for name, value in vars(text).items():
+        if isinstance(value, list) and len(value) == layers:
+            setattr(text, name, value[:needed])
+    text.num_hidden_layers = min(layers, needed)
+    for name, number in SMALL.items():
+        if getattr(text, name, None) is not None:
+            setattr(text, name, number)
+    with torch.device("meta"):
+        if AutoModelForCausalLM.from_config(small).num_parameters() > MOST_PARAMETERS:
+            return None
+    return AutoModelForCausalLM.from_config(small, dtype=torch.float32).eval()
