@@ -16,7 +16,8 @@ AUDIT_PATIENCE = 3
 """The same for metrics that are only measured every few steps."""
 _GETS_WORSE = (
     "Its updates do it harm: lower its learning rate (agents.N.learning_rate), raise prompts_per_step "
-    "so that no single response decides an update, or raise optimiser.kl."
+    "so that no single response decides an update, or raise optimiser.kl. evaluation.keep: best exports the "
+    "best weights instead of the last."
 )
 
 

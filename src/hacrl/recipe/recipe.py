@@ -136,6 +136,8 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
         yield Problem("reward.verifier", "reward.functions replace it: set only one of the two")
     if not exchange_problems:
         yield from _warmup(recipe)
+    if recipe.evaluation.keep == "best" and recipe.evaluation.every == 0:
+        yield Problem("evaluation.every", "expected more than 0 with evaluation.keep: best, got 0")
     yield from _runtime(recipe)
     yield from _engines(recipe)
     yield from _asynchronous(recipe)

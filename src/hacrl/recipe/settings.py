@@ -349,6 +349,8 @@ class EvaluationSettings(Settings):
     """Steps between evaluations; 0: none during the run."""
     before: bool = True
     """Evaluate before the first step too."""
+    keep: Literal["last", "best"] = "last"
+    """Weights to export at the end: the `last`, or each agent's `best` evaluated ones; ties: the earlier."""
     prompts: Count = 256
     """Test prompts per task, at most."""
     samples: Annotated[int, Field(ge=0)] = 0

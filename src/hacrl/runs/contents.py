@@ -134,6 +134,7 @@ class _Result(_Shape):
     generated_tokens: Count
     trained_tokens: Count
     updates: Count
+    exported_step: Count | None = None
     retired: str | None
 
 
@@ -157,6 +158,14 @@ class _Decline(_Shape):
     latest: dict[AgentName, list[float]]
 
 
+class _Best(_Shape):
+    """An agent's best evaluation so far."""
+
+    step: Count
+    score: float
+    evaluations: dict[str, _Evaluation]
+
+
 class _Trainer(_Shape):
     """`trainer.json` of a checkpoint; `hacrl.training.run` writes it."""
 
@@ -170,6 +179,7 @@ class _Trainer(_Shape):
     capability: _Capability
     alerts: dict[str, Integer]
     decline: _Decline | None = None
+    best: dict[AgentName, _Best] = {}
     retired: dict[AgentName, str]
     lost: list[AgentName] = []
 

@@ -66,6 +66,11 @@ class RunDirectory:
         return self.path / "agents"
 
     @property
+    def best(self) -> Path:
+        """The agents' best weights so far, with `evaluation.keep: best`."""
+        return self.path / "best"
+
+    @property
     def lock(self) -> Path:
         """Locked while the run is active; names the process that holds it."""
         return self.path / "run.lock"

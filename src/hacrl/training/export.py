@@ -8,19 +8,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hacrl.recipe.settings import PromptSettings
 from hacrl.runs.publish import CARD, PLACE
+from hacrl.training.best_weights import BestWeights
 from hacrl.training.evaluation import MEASURES, measure_name
 from hacrl.training.team import Member, Team
 
 
-def export_agents(team: Team, directory: Path, summary: dict[str, Any]) -> None:
-    """Write `directory/<name>` for every agent: weights, tokenizer, generation config, model card."""
+def export_agents(
+    team: Team, directory: Path, summary: dict[str, Any], best: BestWeights | None = None
+) -> None:
+    """Write `directory/<name>` for every agent: weights, tokenizer, generation config, model card.
+
+    The weights are those of now, or the best ones.
+    """
     for member in team.present:
         final = directory / member.name
         aside = directory / f".{member.name}.tmp"
         for leftover in (aside, final):
             shutil.rmtree(leftover, ignore_errors=True)
-        member.policy.save(aside)
+        if best is not None and member.name in best.best:
+            best.export(member.name, aside)
+        else:
+            member.policy.save(aside)
         (aside / CARD).write_text(model_card(team, member, summary), encoding="utf-8")
         aside.rename(final)
 
@@ -56,6 +66,9 @@ def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
         f"{recipe.updates.mini_batches} updates for each source in a step, KL weight {recipe.optimiser.kl:g}",
         f"- cost: {measured['rollouts']:,} rollouts, {measured['generated_tokens']:,} generated tokens, "
         f"{measured['trained_tokens']:,} trained tokens, {measured['updates']:,} updates",
+        f"- weights of step {measured['exported_step']}"
+        + (", the best of all evaluated ones" if recipe.evaluation.keep == "best" else ""),
+        *_prompting(team, member),
         *([f"- stopped early: {measured['retired']}"] if measured["retired"] else []),
         "",
         "## What was measured",
@@ -87,6 +100,15 @@ def _is_local(model: str) -> bool:
 def _public(name: str) -> str:
     """A model or task as others know it: of a directory or file of this machine only its own name."""
     return Path(name).resolve().name if Path(name).exists() else name
+
+
+def _prompting(team: Team, member: Member) -> list[str]:
+    """How its prompts were written and what ended its responses, where that is not the default."""
+    settings = team.recipe.agent(member.name).model_dump(include=set(PromptSettings.model_fields))
+    given = {key: value for key, value in settings.items() if value}
+    if team.recipe.sampling.stop:
+        given["stop"] = list(team.recipe.sampling.stop)
+    return [f"- prompts: `{json.dumps(given, ensure_ascii=False)}`"] if given else []
 
 
 def _sources(team: Team, member: Member) -> str:

@@ -20,6 +20,7 @@ from hacrl.sharing import write_step
 from hacrl.symptoms import with_own
 from hacrl.training.alerts import Alerts
 from hacrl.training.async_loop import steps_until_barrier
+from hacrl.training.best_weights import BestWeights
 from hacrl.training.cadence import Cadence
 from hacrl.training.decline import RewardDecline, evaluation_changes
 from hacrl.training.display import Display
@@ -84,6 +85,7 @@ class Run:
         self._display = display
         self._alerts = Alerts(with_own(team.method.symptoms))
         self._decline = RewardDecline()
+        self.best = BestWeights(directory.best) if recipe.evaluation.keep == "best" else None
         self._store = CheckpointStore(directory.checkpoints, recipe.checkpoint.keep)
         self._cadence = Cadence(recipe.checkpoint.every, lambda: self._store.cost)
         sinks = open_sinks(recipe.logging.to, directory.path, recipe.resolved())
@@ -96,6 +98,7 @@ class Run:
         with stop_requests() as stop:
             if progress.step == 0 and recipe.evaluation.before:
                 progress.before = self._evaluate()
+                self._offer(progress.before)
                 self._log.write(0, _as_metrics(progress.before))
             while progress.step < recipe.steps:
                 for record in self._records(stop):
@@ -106,6 +109,7 @@ class Run:
         self._store.wait()
         if not progress.after:
             progress.after = self._evaluate()
+            self._offer(progress.after)
             self._warn(self._alerts.lasting(evaluation_changes(progress.before, progress.after)))
 
     def close(self) -> None:
@@ -152,6 +156,7 @@ class Run:
         if recipe.evaluation.every and record.step % recipe.evaluation.every == 0:
             evaluations = self._evaluate()
             self._keep_evaluations(record.step, evaluations)
+            self._offer(evaluations)
             metrics |= _as_metrics(evaluations) | evaluation_changes(self.progress.before, evaluations)
             if record.step == recipe.steps:
                 self.progress.after = evaluations
@@ -164,6 +169,11 @@ class Run:
         self._display.step(record.step, metrics)
         if record.step == recipe.steps or self._cadence.due(record.step):
             self._save(background=True, score=_mean_greedy(evaluations))
+
+    def _offer(self, evaluations: Evaluations) -> None:
+        """Keep the weights that were just evaluated if they are the best."""
+        if self.best is not None:
+            self.best.offer(self.team, self.progress.step, evaluations)
 
     def _warn(self, messages: Sequence[str]) -> None:
         write_warnings(self.directory, self.progress.step, messages)
@@ -224,6 +234,7 @@ class Run:
                 "capability": team.capability.state_dict(),
                 "alerts": self._alerts.state_dict(),
                 "decline": self._decline.state_dict(),
+                "best": self.best.state_dict() if self.best else {},
                 "retired": team.retired,
                 "lost": sorted(team.lost),
             }
@@ -249,6 +260,8 @@ class Run:
         self.team.retired.update(state["retired"])
         self._alerts.load_state_dict(state["alerts"])
         self._decline.load_state_dict(state.get("decline", {"first": {}, "latest": {}}))
+        if self.best is not None:
+            self.best.load_state_dict(state.get("best", {}))
         self.team.lost.update(state.get("lost", ()))
         for member in self.team.present:
             member.policy.read_state(checkpoint.directory(state_directory(member.name)))

@@ -60,7 +60,7 @@ def train(
                 write_json(directory.config, describe(team))
             run.train()
             summary = summarise(run)
-            export_agents(team, directory.agents, summary)
+            export_agents(team, directory.agents, summary, run.best)
             write_json(directory.summary, summary)
         finally:
             run.close()
@@ -124,11 +124,14 @@ def describe(team: Team) -> dict[str, Any]:
 def summarise(run: Run) -> dict[str, Any]:
     """Each agent's results and costs."""
     progress, recipe = run.progress, run.team.recipe
+    best = run.best.best if run.best else {}
+    after = progress.after | {name: kept.evaluations for name, kept in best.items()}
     agents = {
         member.name: {
             "model": recipe.agent(member.name).model,
             "before": {task: value.as_dict() for task, value in progress.before.get(member.name, {}).items()},
-            "after": {task: value.as_dict() for task, value in progress.after.get(member.name, {}).items()},
+            "after": {task: value.as_dict() for task, value in after.get(member.name, {}).items()},
+            "exported_step": best[member.name].step if member.name in best else progress.step,
             **{
                 key: progress.totals.get(member.name, Counter())[key]
                 for key in ("rollouts", "generated_tokens", "trained_tokens", "updates")

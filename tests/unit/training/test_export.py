@@ -10,6 +10,15 @@ import pytest
 from helpers_train import make_agent, recipe, run
 
 
+def test_the_card_says_how_prompts_were_written(tmp_path: Path) -> None:
+    values = recipe({"ann": make_agent(tmp_path / "ann", 0)}, steps=1, evaluation={"prompts": 3})
+    values["agents"][0]["prompt_template"] = "1+1=2, {prompt}"
+    values["sampling"] = {"max_new_tokens": 3, "stop": ["\n"]}
+    run(values, tmp_path / "run")
+    card = (tmp_path / "run" / "agents" / "ann" / "README.md").read_text()
+    assert '- prompts: `{"prompt_template": "1+1=2, {prompt}", "stop": ["\\n"]}`' in card
+
+
 @pytest.mark.parametrize("method", ["hacpo", "gspo"])
 def test_the_card_says_what_the_run_did(tmp_path: Path, method: str) -> None:
     agents = {name: make_agent(tmp_path / name, seed) for seed, name in enumerate(("ann", "bob"))}
