@@ -22,7 +22,7 @@ from hacrl.printable import printable
 from hacrl.rewards.processes import PATIENCE, Limits, draw_user, kill_descendants
 from hacrl.rewards.scores import Cause, Outcome
 from hacrl.rewards.scratch import make_scratch, remove_scratch
-from hacrl.rewards.worker import Job
+from hacrl.rewards.worker import WorkerJob
 
 START_SECONDS = 120.0
 """For loading the function: importing a large library on a busy machine takes long."""
@@ -36,8 +36,8 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import hacrl
 del sys.path[0]
-from hacrl.rewards.worker import Job, main
-main(Job.from_json(sys.argv[2]))
+from hacrl.rewards.worker import WorkerJob, main
+main(WorkerJob.from_json(sys.argv[2]))
 """
 """The worker's program; its arguments are the place of hacrl, the same as the trainer's, and the job. The
 interpreter starts with the trainer's rights, so it is isolated (`-I`): it must run nothing that lies in a
@@ -162,7 +162,9 @@ class VerifierProcess:
         self._channel, theirs = socket.socketpair()
         watched, self._lifeline = os.pipe()
         path = list(importable().path)
-        job = Job(self._function, self._limits, path, user, self._scratch, theirs.fileno(), lifeline=watched)
+        job = WorkerJob(
+            self._function, self._limits, path, user, self._scratch, theirs.fileno(), lifeline=watched
+        )
         try:
             self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
                 [sys.executable, "-I", "-B", "-c", _START, str(Path(__file__).parents[2]), job.to_json()],

@@ -23,7 +23,7 @@ from hacrl.rewards.verifiers import load
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WorkerJob:
     """What a worker is started with."""
 
     function: str
@@ -43,13 +43,13 @@ class Job:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Job:
+    def from_json(cls, text: str) -> WorkerJob:
         """Read what `to_json` wrote."""
         fields = json.loads(text)
         return cls(**fields | {"limits": Limits(**fields["limits"])})
 
 
-def main(job: Job) -> None:
+def main(job: WorkerJob) -> None:
     """Run the job until the trainer closes the channel."""
     processes.adopt_orphans()
     has_namespace = processes.new_process_namespace()
@@ -62,7 +62,7 @@ def main(job: Job) -> None:
         serve(lines, job.function, job.limits, report)
 
 
-def supervise(job: Job) -> None:
+def supervise(job: WorkerJob) -> None:
     """Wait until the trainer closes its end of the lifeline or dies, then remove every trace and exit."""
     os.close(job.channel)
     while not select.select([job.lifeline], [], [], 1.0)[0]:
@@ -73,7 +73,7 @@ def supervise(job: Job) -> None:
     os._exit(0)
 
 
-def isolate(job: Job, has_namespace: bool) -> dict[str, bool]:
+def isolate(job: WorkerJob, has_namespace: bool) -> dict[str, bool]:
     """Isolate and limit this process; returns what could be isolated."""
     silence()
     report = {"processes": has_namespace}

@@ -24,11 +24,11 @@ from hacrl.runs.checkpoint_format import (
 )
 from hacrl.runs.files import StorageError, explain_os_errors, make_directory, sync_directory
 
-__all__ = ["Checkpoint", "CheckpointStore", "Contents", "Cost"]
+__all__ = ["Checkpoint", "CheckpointStore", "Contents", "SaveCost"]
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class SaveCost:
     """What one checkpoint took."""
 
     seconds: float
@@ -48,7 +48,7 @@ class CheckpointStore:
         self._skipped: set[Path] = set()
         self._directory = directory
         self._keep = keep
-        self._cost: Cost | None = None
+        self._cost: SaveCost | None = None
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         self._pending: Future[Path] | None = None
 
@@ -85,7 +85,7 @@ class CheckpointStore:
         return saved
 
     @property
-    def cost(self) -> Cost | None:
+    def cost(self) -> SaveCost | None:
         """Of the last checkpoint; None before the first one, and while one is being written."""
         return self._cost
 
@@ -144,7 +144,7 @@ class CheckpointStore:
         self._skipped.discard(path)
         self._prune(step)
         size = sum(size for size, _ in read_manifest(path).files.values())
-        self._cost = Cost(time.perf_counter() - started, size)
+        self._cost = SaveCost(time.perf_counter() - started, size)
         return path
 
     def _prune(self, newest: int) -> None:

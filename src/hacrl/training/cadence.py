@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from hacrl.runs.checkpoints import Cost
+from hacrl.runs.checkpoints import SaveCost
 
 SHARE = 0.05
 """With `auto`, of the run's time, at most."""
@@ -20,7 +20,7 @@ class Cadence:
     def __init__(
         self,
         every: int | Literal["auto"],
-        cost: Callable[[], Cost | None],
+        cost: Callable[[], SaveCost | None],
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         """`cost` is that of the last checkpoint; None: there is none yet, or it is still being written."""

@@ -127,14 +127,14 @@ REMOUNT = """
     from hacrl.rewards import processes
     from hacrl.rewards.processes import Limits
     from hacrl.rewards.scratch import make_scratch
-    from hacrl.rewards.worker import Job, isolate
+    from hacrl.rewards.worker import WorkerJob, isolate
 
     NOBODY, PR_SET_DUMPABLE, MS_REMOUNT, MS_BIND = 65534, 4, 32, 4096
     libc = ctypes.CDLL(None, use_errno=True)
     output = os.fdopen(os.dup(1), "w")
     os.setresuid(NOBODY, NOBODY, NOBODY)
     libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # or /proc/self would belong to root, unlike that of a user
-    job = Job("", Limits(), [], NOBODY, make_scratch(NOBODY), -1, lifeline=-1)
+    job = WorkerJob("", Limits(), [], NOBODY, make_scratch(NOBODY), -1, lifeline=-1)
     has_namespace = processes.new_process_namespace()
     if os.fork() != 0:
         os.wait()

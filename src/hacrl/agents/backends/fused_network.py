@@ -26,7 +26,7 @@ from hacrl.agents.backends.fused_family import (
     layer_windows,
     obstacle,
 )
-from hacrl.agents.backends.head import Head
+from hacrl.agents.backends.head import OutputHead
 from hacrl.agents.backends.interfaces import UnsupportedModel
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -63,7 +63,7 @@ class FusedNetwork:
         self._architecture = FAMILY[config.model_type]
         self._activation = ACTIVATIONS[activation_name(config)]
         self._embedding: nn.Embedding = model.get_input_embeddings()
-        self.head = Head(model)
+        self.head = OutputHead(model)
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         self.heads: int = config.num_attention_heads

@@ -21,7 +21,7 @@ FEWEST_WORDS, MOST_WORDS = 256, 2048
 """Of a block: narrower products are slow, and what is wider does not stay in a processor's cache."""
 
 
-class Head:
+class OutputHead:
     """The output embedding of a model, with the scale and the softcap that its logits get."""
 
     def __init__(self, model: PreTrainedModel) -> None:

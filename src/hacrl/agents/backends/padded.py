@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from hacrl.agents.backends.head import Head, target_logps
+from hacrl.agents.backends.head import OutputHead, target_logps
 from hacrl.agents.backends.interfaces import Row, Tokens, response_mask, right_padded
 
 METHOD = "token_logps"
@@ -58,7 +58,7 @@ class PaddedScorer:
     def __init__(self, model: PreTrainedModel, checkpointing: bool = False) -> None:
         self._model = model
         self._body: nn.Module = model.base_model
-        self._head = Head(model)
+        self._head = OutputHead(model)
         self._checkpointed: list[nn.Module] = []
         if checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})

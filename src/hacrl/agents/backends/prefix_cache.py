@@ -21,7 +21,7 @@ from transformers.cache_utils import (
 )
 
 from hacrl.agents.backends.gqa import use_gqa_attention
-from hacrl.agents.backends.head import Head
+from hacrl.agents.backends.head import OutputHead
 from hacrl.agents.backends.interfaces import Row, Tokens, UnsupportedModel, left_padded
 from hacrl.agents.backends.layout import lay_out
 
@@ -39,7 +39,7 @@ class Trunk:
     def __init__(self, model: PreTrainedModel) -> None:
         self._body: nn.Module = model.base_model
         self._config = model.config
-        self.head = Head(model)
+        self.head = OutputHead(model)
         self.device: torch.device = model.device
         self._takes_positions = "position_ids" in inspect.signature(self._body.forward).parameters
 

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, Grani
 from hacrl.agents.backends import head
 from hacrl.agents.backends.choice import choose_backends
 from hacrl.agents.backends.fused import FusedScorer
-from hacrl.agents.backends.head import Head
+from hacrl.agents.backends.head import OutputHead
 from hacrl.agents.backends.interfaces import Scorer
 from hacrl.agents.backends.padded import PaddedScorer, PlainScorer
 from hacrl.agents.backends.prefix_cache import SharedPrefixScorer
@@ -90,11 +90,11 @@ def test_blocks_give_the_log_softmax_and_its_gradients(
     targets[:2] = torch.tensor([0, 52])
 
     def plain(states: Tensor) -> Tensor:
-        logits = Head(model).logits(states)
+        logits = OutputHead(model).logits(states)
         return logits.log_softmax(-1).gather(1, targets[:, None]).squeeze(1)
 
     truth = differentiated(plain, hidden, model.lm_head)
-    found = differentiated(lambda states: Head(model).logps(states, targets), hidden, model.lm_head)
+    found = differentiated(lambda states: OutputHead(model).logps(states, targets), hidden, model.lm_head)
     assert len(found) == len(truth) == (4 if bias else 3)
     for ours, theirs in zip(found, truth, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
@@ -111,9 +111,9 @@ def test_states_in_half_precision_have_log_probs_and_weight_gradients_in_full(sm
     """Under fp32 weights only the products are rounded: the gradient is near the exact one."""
     model = model_with("plain", 53, torch.float32)
     hidden, targets = torch.randn(40, 16), torch.randint(53, (40,))
-    truth = differentiated(lambda states: Head(model).logps(states, targets), hidden, model.lm_head)
+    truth = differentiated(lambda states: OutputHead(model).logps(states, targets), hidden, model.lm_head)
     found = differentiated(
-        lambda states: Head(model).logps(states.bfloat16(), targets), hidden, model.lm_head
+        lambda states: OutputHead(model).logps(states.bfloat16(), targets), hidden, model.lm_head
     )
     assert {tensor.dtype for tensor in found} == {torch.float32}
     for ours, theirs in zip(found, truth, strict=True):
