@@ -39,6 +39,7 @@ from hacrl.recipe.settings import (
     UpdatesSettings,
     VllmSettings,
 )
+from hacrl.runs.files import explain_library_errors
 from hacrl.types import MiniBatch, Prompt, Rollout
 
 CRITIC = "critic/"
@@ -247,9 +248,9 @@ class Policy:
         """Write model, tokenizer and generation config in `save_pretrained` form (with LoRA: the adapter)."""
         weights = whole_state(self._whole)
         if self._ranks.rank == 0:
-            with no_progress_bar():
+            with no_progress_bar(), explain_library_errors(Path(directory), "write"):
                 self._whole.save_pretrained(directory, state_dict=weights, safe_serialization=True)
-            self._tokenizer.save_pretrained(directory)
+                self._tokenizer.save_pretrained(directory)
 
     def write_state(self, folder: str | Path) -> None:
         """Write the exact training state: trained weights, moments, position in the schedule.

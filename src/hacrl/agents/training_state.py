@@ -26,7 +26,7 @@ from torch.distributed.checkpoint.storage import WriteResult
 from hacrl.agents.errors import AgentError
 from hacrl.agents.optimiser import MOMENT, WEIGHT, Optimiser
 from hacrl.agents.ranks import Ranks
-from hacrl.runs.files import StorageError, explain_os_errors
+from hacrl.runs.files import StorageError, explain_library_errors, os_error
 
 FILE_BYTES = 1 << 30
 """A rank starts a new file after this much: a file is held in memory while it is written."""
@@ -119,7 +119,7 @@ def _is_weight(key: str) -> bool:
 @contextmanager
 def _explained(folder: Path, doing: str) -> Iterator[None]:
     """Turn torch's error, which is not an `Exception`, into the one of the first rank that failed."""
-    with _one_at_a_time, explain_os_errors(folder, doing), warnings.catch_warnings():
+    with _one_at_a_time, explain_library_errors(folder, doing), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", "torch.distributed is disabled"
         )  # a single process does not need it
@@ -129,8 +129,10 @@ def _explained(folder: Path, doing: str) -> Iterator[None]:
             cause, _ = error.failures[min(error.failures)]
             if isinstance(cause, OSError | StorageError) or not isinstance(cause, Exception):
                 raise cause from None
-            raise StorageError(f"cannot {doing} {folder}: {cause}") from error
-        except SafetensorError as error:
+            raise os_error(folder, doing, cause) from error
+        except (SafetensorError, KeyError, ValueError, TypeError, AttributeError) as error:
+            if doing == "write":
+                raise
             raise StorageError(
                 f"cannot {doing} {folder}: not all of it is safetensors files: {error}"
             ) from error

@@ -12,6 +12,7 @@ import io
 import json
 import os
 import re
+import shutil
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -44,6 +45,7 @@ _ADVICE = {
     errno.ENAMETOOLONG: "use a shorter path",
     errno.EIO: "the disk or network drive may be failing",
 }
+_QUOTED = re.compile(r"\(os error (\d+)\)")
 
 
 class StorageError(Exception):
@@ -59,9 +61,20 @@ def explain_os_errors(path: Path, doing: str) -> Iterator[None]:
         raise os_error(path, doing, error) from error
 
 
+@contextmanager
+def explain_library_errors(path: Path, doing: str) -> Iterator[None]:
+    """As `explain_os_errors`, for libraries that raise the system's errors in classes of their own."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, StorageError) or not (isinstance(error, OSError) or _QUOTED.search(str(error))):
+            raise
+        raise os_error(path, doing, error) from error
+
+
 def os_error(path: Path, doing: str, error: Exception) -> StorageError:
     """What an operation on a file failed with, and what to do; libraries in Rust quote the number."""
-    quoted = re.search(r"\(os error (\d+)\)", str(error))
+    quoted = _QUOTED.search(str(error))
     code = getattr(error, "errno", None) or (int(quoted[1]) if quoted else 0)
     reason = os.strerror(code) if code else str(error)
     advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
@@ -139,6 +152,22 @@ def _open_to_write(path: Path, flags: int) -> io.FileIO:
     return open(descriptor, "ab" if flags & os.O_APPEND else "wb", buffering=0)
 
 
+@contextmanager
+def replaced_directory(path: Path) -> Iterator[Path]:
+    """A path to fill with a directory; what is at `path` stays until the new one is complete."""
+    aside = path.with_name(f".{path.name}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    try:
+        with explain_os_errors(path, "write"):
+            yield aside
+            if path.exists():
+                shutil.rmtree(path)
+            aside.rename(path)
+    except BaseException:
+        shutil.rmtree(aside, ignore_errors=True)  # room for the next attempt
+        raise
+
+
 def write_json(path: Path, value: Any) -> None:
     """Replace an indented JSON file; as `write_atomic`."""
     write_atomic(path, (json.dumps(value, indent=2) + "\n").encode())
@@ -209,15 +238,20 @@ def digest(path: Path) -> str:
 
 
 def append_jsonl(path: Path, record: dict[str, Any]) -> None:
-    """Add one line; if that fails half-way, the file is cut back to what it was."""
+    """Add one line, as `append_bytes`."""
     try:
         line = json.dumps(record, allow_nan=False).encode() + b"\n"
     except (TypeError, ValueError) as error:
         raise TypeError(f"{path}: a line cannot be written as JSON: {error}") from error
+    append_bytes(path, line)
+
+
+def append_bytes(path: Path, data: bytes) -> None:
+    """Add to the end of a file; if that fails half-way, the file is cut back to what it was."""
     with explain_os_errors(path, "append to"), _open_to_write(path, os.O_WRONLY | os.O_APPEND) as file:
         before = file.seek(0, os.SEEK_END)
         try:
-            _write_all(file, line)
+            _write_all(file, data)
         except BaseException:
             with suppress(OSError):  # report the first error
                 file.truncate(before)

@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from hacrl.runs.directory import step_name
+from hacrl.runs.files import replaced_directory
 from hacrl.training.evaluation import Evaluation, Evaluations
 from hacrl.training.team import Member, Team
 
@@ -79,12 +80,8 @@ class BestWeights:
         return self._directory / agent / step_name(step)
 
     def _save(self, member: Member, step: int) -> None:
-        final = self._folder(member.name, step)
-        aside = final.with_name(f".{final.name}.tmp")
-        for leftover in (aside, final):
-            shutil.rmtree(leftover, ignore_errors=True)
-        member.policy.save(aside)
-        aside.rename(final)
+        with replaced_directory(self._folder(member.name, step)) as aside:
+            member.policy.save(aside)
 
     def _remove_others(self, agent: str) -> None:
         steps = {self.best[agent].step, *(named[agent] for named in self._referenced if agent in named)}

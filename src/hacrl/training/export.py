@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from hacrl.recipe.settings import PromptSettings
+from hacrl.runs.files import replaced_directory, write_synced
 from hacrl.runs.publish import CARD, PLACE
 from hacrl.training.best_weights import BestWeights
 from hacrl.training.evaluation import MEASURES, measure_name
@@ -23,16 +23,12 @@ def export_agents(
     The weights are those of now, or the best ones.
     """
     for member in team.present:
-        final = directory / member.name
-        aside = directory / f".{member.name}.tmp"
-        for leftover in (aside, final):
-            shutil.rmtree(leftover, ignore_errors=True)
-        if best is not None and member.name in best.best:
-            best.export(member.name, aside)
-        else:
-            member.policy.save(aside)
-        (aside / CARD).write_text(model_card(team, member, summary), encoding="utf-8")
-        aside.rename(final)
+        with replaced_directory(directory / member.name) as aside:
+            if best is not None and member.name in best.best:
+                best.export(member.name, aside)
+            else:
+                member.policy.save(aside)
+            write_synced(aside / CARD, model_card(team, member, summary).encode())
 
 
 def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:

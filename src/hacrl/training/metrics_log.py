@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
+import os
+import socket
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from hacrl.runs.files import append_jsonl
+from hacrl.runs.files import append_bytes, append_jsonl, make_directory
 
 Values = Mapping[str, float]
 Target = Literal["tensorboard", "wandb", "trackio"]
@@ -65,18 +69,34 @@ def open_sinks(targets: Iterable[Target], run: Path, config: Mapping[str, Any]) 
 
 
 class _TensorBoard:
-    def __init__(self, run: Path, config: Mapping[str, Any]) -> None:
-        from torch.utils.tensorboard.writer import SummaryWriter
+    """An event file, written step by step: in the thread of torch's writer a full disk goes unnoticed."""
 
-        self._writer = SummaryWriter(str(run / "tensorboard"))
-        self._writer.add_text("config", f"```json\n{json.dumps(config, indent=2)}\n```")
+    def __init__(self, run: Path, config: Mapping[str, Any]) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.summary.writer.record_writer import RecordWriter
+        from torch.utils.tensorboard import summary
+
+        self._event: Any = Event
+        self._summary: Any = summary
+        self._writer: Any = RecordWriter
+        name = f"events.out.tfevents.{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}"
+        self._path = run / "tensorboard" / name
+        make_directory(self._path.parent)
+        described = self._summary.text("config", f"```json\n{json.dumps(config, indent=2)}\n```")
+        self._add(Event(file_version="brain.Event:2"), Event(summary=described))
 
     def write(self, step: int, values: Values) -> None:
-        for key, value in values.items():
-            self._writer.add_scalar(key, value, step)
+        now, scalar = time.time(), self._summary.scalar
+        self._add(*(self._event(wall_time=now, step=step, summary=scalar(*item)) for item in values.items()))
+
+    def _add(self, *events: Any) -> None:
+        records = io.BytesIO()
+        for event in events:
+            self._writer(records).write(event.SerializeToString())
+        append_bytes(self._path, records.getvalue())
 
     def close(self) -> None:
-        self._writer.close()
+        """Nothing is open between two steps."""
 
 
 class _Wandb:

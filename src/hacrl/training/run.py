@@ -6,6 +6,7 @@ import json
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -113,11 +114,10 @@ class Run:
             self._warn(self._alerts.lasting(evaluation_changes(progress.before, progress.after)))
 
     def close(self) -> None:
-        """Close files, threads and processes."""
-        self._store.close()
-        self._log.close()
-        self.team.close()
-        self._display.close()
+        """Close files, threads and processes: all of them, even if one fails."""
+        with ExitStack() as stack:
+            for part in (self._display, self.team, self._log, self._store):  # the last one first
+                stack.callback(part.close)
 
     def restore(self) -> None:
         """Continue from the newest intact checkpoint, or from the beginning if there is none."""

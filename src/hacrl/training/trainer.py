@@ -52,7 +52,11 @@ def train(
             reader.check()  # before the models are loaded
             dtypes = reader.dtypes
         team = build_team(recipe, task=task, reward_funcs=reward_funcs, deliver=deliver, dtypes=dtypes)
-        run = Run(team, directory, display or make_display())
+        try:
+            run = Run(team, directory, display or make_display())
+        except BaseException:
+            team.close()
+            raise
         try:
             if resume:
                 run.restore()
