@@ -199,7 +199,11 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
 
 
 def _first_prompt(found: Diagnosis, key: str, agent: AgentSettings) -> Written | None:
-    if found.task is None or any(problem.key == f"{key}.model" for problem in found.errors):
+    if (
+        not found.task
+        or not found.task.train
+        or any(problem.key == f"{key}.model" for problem in found.errors)
+    ):
         return None
     return found.attempt(key, partial(written_for, agent, found.task.train[0]))
 

@@ -610,3 +610,11 @@ def test_a_tokenizer_without_eos_takes_that_of_the_model(tmp_path: Path) -> None
     tokenizer.save_pretrained(tmp_path)
     written = written_for(AgentSettings(name="a", model=str(tmp_path)), Prompt("p", "sort 12="))
     assert written == ("<s>sort 12=", 9)
+
+
+def test_a_task_whose_only_question_is_a_test_question_cannot_be_trained_on(tmp_path: Path, model: str):
+    (tmp_path / "one.jsonl").write_text('{"prompt": "1+1", "answer": "2"}\n')
+    found = examine(parse_recipe(recipe_with(model, task=str(tmp_path / "one.jsonl"))))
+    assert [str(problem) for problem in found.errors] == [
+        "prompts_per_step: expected at most the task's 0 training prompts, got 16"
+    ]
