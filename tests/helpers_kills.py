@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from hacrl.runs import files
-from hacrl.runs.files import append_jsonl, truncate_jsonl, write_atomic
+from hacrl.runs.files import append_jsonl, write_atomic
+from hacrl.runs.json_files import truncate_jsonl
 
 _CHANGES = ("rename", "replace", "mkdir", "rmdir", "unlink")
 

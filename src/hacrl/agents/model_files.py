@@ -16,7 +16,8 @@ from safetensors import SafetensorError, safe_open
 
 from hacrl.agents.errors import AgentError
 from hacrl.printable import printable
-from hacrl.runs.files import StorageError, open_regular, read_json
+from hacrl.runs.files import StorageError, open_regular
+from hacrl.runs.json_files import read_json
 
 CONFIG, ADAPTER_CONFIG = "config.json", "adapter_config.json"
 WEIGHTS, INDEX, ADAPTER_WEIGHTS = (

@@ -10,17 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hacrl.runs.files import (
-    StorageError,
-    digest,
-    explain_os_errors,
-    is_integer,
-    is_number,
-    parse_json,
-    read_bytes,
-    sync_directory,
-    write_synced,
-)
+from hacrl.runs.files import StorageError, digest, explain_os_errors, read_bytes, sync_directory, write_synced
+from hacrl.runs.json_files import is_integer, is_number, parse_json
 
 Contents = Mapping[str, Any]
 """Name of a `*.json` file to what it holds."""

@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from hacrl.printable import printable
-from hacrl.runs.files import LARGEST_INTEGER, StorageError
+from hacrl.runs.files import StorageError
+from hacrl.runs.json_files import LARGEST_INTEGER
 
 AgentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 """Becomes the name of a directory and part of the names of metrics."""

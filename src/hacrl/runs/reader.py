@@ -17,15 +17,8 @@ from typing import Any
 from hacrl.runs.checkpoint_format import Checkpoint, find_checkpoints, read_checkpoint
 from hacrl.runs.contents import CONFIG, EVALUATIONS, SUMMARY, check
 from hacrl.runs.directory import RunDirectory, step_files
-from hacrl.runs.files import (
-    StorageError,
-    expect,
-    explain_os_errors,
-    is_number,
-    read_json,
-    read_jsonl,
-    step_of,
-)
+from hacrl.runs.files import StorageError, explain_os_errors
+from hacrl.runs.json_files import expect, is_number, read_json, read_jsonl, step_of
 from hacrl.runs.trajectories import read_step
 from hacrl.types import Trajectory
 

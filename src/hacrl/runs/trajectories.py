@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import get_args
 
 from hacrl.runs.directory import RunDirectory
-from hacrl.runs.files import expect, is_integer, is_number, make_directory, parse_jsonl, write_atomic
+from hacrl.runs.files import make_directory, write_atomic
+from hacrl.runs.json_files import expect, is_integer, is_number, parse_jsonl
 from hacrl.types import FinishReason, Trajectory
 
 _FIELDS = dataclasses.fields(Trajectory)

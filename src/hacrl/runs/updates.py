@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hacrl.printable import printable
-from hacrl.runs.files import expect, is_integer, is_number, parse_jsonl
+from hacrl.runs.json_files import expect, is_integer, is_number, parse_jsonl
 
 PLACES = (None, "inside", "below", "above")
 """Where a peer's ratio lies; None for own responses, and where there is no window or no ratio."""

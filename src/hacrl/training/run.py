@@ -16,7 +16,8 @@ from hacrl.recipe.problems import Problem
 from hacrl.runs.checkpoints import Checkpoint, CheckpointStore, Contents
 from hacrl.runs.contents import TRAINER, check
 from hacrl.runs.directory import RunDirectory, step_files
-from hacrl.runs.files import make_directory, remove_file, step_of, truncate_jsonl, write_atomic
+from hacrl.runs.files import make_directory, remove_file, write_atomic
+from hacrl.runs.json_files import step_of, truncate_jsonl
 from hacrl.sharing import write_step
 from hacrl.symptoms import with_own
 from hacrl.training.alerts import Alerts

@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from hacrl.runs.directory import RunDirectory, step_files
-from hacrl.runs.files import append_jsonl, make_directory, remove_file, step_of, truncate_jsonl, write_atomic
+from hacrl.runs.files import append_jsonl, make_directory, remove_file, write_atomic
+from hacrl.runs.json_files import step_of, truncate_jsonl
 from hacrl.training.updates import UpdateRecord
 from hacrl.types import Prompt
 

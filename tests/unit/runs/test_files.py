@@ -14,20 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hacrl.runs.directory import RunDirectory
-from hacrl.runs.files import (
-    StorageError,
-    append_jsonl,
-    digest,
-    is_integer,
-    is_number,
-    make_directory,
-    parse_json,
-    read_json,
-    read_jsonl,
-    truncate_jsonl,
-    write_atomic,
-    write_synced,
-)
+from hacrl.runs.files import StorageError, append_jsonl, digest, make_directory, write_atomic, write_synced
+from hacrl.runs.json_files import is_integer, is_number, parse_json, read_json, read_jsonl, truncate_jsonl
 from helpers_kills import kill_at_every_change
 
 

@@ -19,7 +19,8 @@ from hacrl.analysis.compare.results import Experiment, Results, make_results
 from hacrl.analysis.compare.runner import run_all
 from hacrl.analysis.compare.suite import TUNED, Changes, Suite
 from hacrl.analysis.compare.workers import WorkerPool
-from hacrl.runs.files import make_directory, read_json, write_atomic, write_json
+from hacrl.runs.files import make_directory, write_atomic, write_json
+from hacrl.runs.json_files import read_json
 from hacrl.training.team import choose_dtypes
 
 USUAL_REFERENCES = ("gspo", "gspo_x2")
