@@ -32,7 +32,7 @@ _ADVICE = {
     errno.ENOTDIR: "a part of the path is a file: use another directory",
     errno.EEXIST: "a file is in the way: use another path",
     errno.EISDIR: "a directory is in the way: use another path",
-    errno.ELOOP: "symbolic links that lead in a circle",
+    errno.ELOOP: "a symbolic link is in its place, or links lead in a circle",
     errno.ENAMETOOLONG: "use a shorter path",
     errno.EIO: "the disk or network drive may be failing",
 }

@@ -330,3 +330,43 @@ def test_a_kill_inside_every_change_of_a_save_leaves_the_old_or_the_new_state(
 @pytest.mark.slow
 def test_kills_at_random_moments_lose_nothing_acknowledged(tmp_path: Path) -> None:
     run_alone("helpers_checkpoint:save_through_kills", tmp_path / "checkpoints")
+
+
+def link(manifest: Path) -> None:
+    elsewhere = manifest.parent.parent / "manifest.json"
+    manifest.rename(elsewhere)
+    manifest.symlink_to(elsewhere)
+
+
+def nest(manifest: Path) -> None:
+    manifest.write_bytes(b"[" * 100_000)
+
+
+def pipe(manifest: Path) -> None:
+    manifest.unlink()
+    os.mkfifo(manifest)
+
+
+@pytest.mark.parametrize("damage", [link, nest, pipe])
+def test_the_last_good_checkpoint_is_used_when_a_manifest_is_refused(
+    store: CheckpointStore, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    save_steps(store, 1, 2)
+    damage(tmp_path / "step_00000002" / "manifest.json")
+    assert_latest(store, 1)
+    assert [str(tmp_path / "step_00000002" / "manifest.json") in text for text in store.damaged] == [True]
+    save_steps(store, 3)
+    assert_latest(store, 3)
+    assert not (tmp_path / "step_00000002").exists()
+
+
+def test_a_link_in_a_checkpoints_place_is_removed_and_what_it_points_to_stays(
+    store: CheckpointStore, tmp_path: Path
+) -> None:
+    save_steps(store, 1, 2)
+    (tmp_path / "step_00000002").rename(tmp_path / "elsewhere")
+    (tmp_path / "step_00000002").symlink_to("elsewhere")
+    assert_latest(store, 1)
+    save_steps(store, 2)
+    assert_latest(store, 2)
+    assert (tmp_path / "elsewhere" / "manifest.json").is_file()
