@@ -28,11 +28,13 @@ def fingerprint(parameters: Iterable[tuple[str, Tensor]]) -> str:
     odd, so a change of a single word is always seen; one of several, but for a chance of at most 2^-32.
     """
     digest = hashlib.blake2b(digest_size=8)
+    sums: list[Tensor] = []
     for name, parameter in parameters:
         weights = whole(parameter.detach())
-        sums = torch.stack(list(_sums(weights))).cpu() if weights.numel() else torch.zeros(0)
         digest.update(f"{name} {weights.dtype} {tuple(weights.shape)}".encode())
-        digest.update(sums.numpy().tobytes())
+        sums += _sums(weights)
+    if sums:
+        digest.update(torch.stack(sums).cpu().numpy().tobytes())  # one transfer from the device for all
     return digest.hexdigest()
 
 

@@ -207,11 +207,11 @@ def _collect(
 ) -> list[Drawn]:
     token_ids: list[list[int]] = [[] for _ in range(count)]
     token_logps: list[list[float]] = [[] for _ in range(count)]
-    for step in steps:
-        for row, finished, token, logp in zip(*(column.tolist() for column in step), strict=True):
-            if not finished:
-                token_ids[row].append(token)
-                token_logps[row].append(logp)
+    columns = [torch.cat(column).tolist() for column in zip(*steps, strict=True)]  # off the device at once
+    for row, finished, token, logp in zip(*columns, strict=True):
+        if not finished:
+            token_ids[row].append(token)
+            token_logps[row].append(logp)
     return [
         Drawn(tuple(ids), tuple(logps), row in stops or ids[-1] in eos_ids, stops.get(row))
         for row, (ids, logps) in enumerate(zip(token_ids, token_logps, strict=True))

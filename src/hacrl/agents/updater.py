@@ -139,7 +139,7 @@ class Updater:
         logps = self._scorer.logps(rows)
         losses = objective(logps, mask, data, update) * _weights(batch, self._device)
         kls = torch.zeros_like(losses)
-        if self._reference is not None and (self._ranks.several or bool(data.own.any())):
+        if self._reference is not None and (self._ranks.several or any(row.own for row in batch)):
             kls = kl_low_variance(logps, self._reference(rows), mask) * data.own
             losses = losses + self._kl * kls
         learns = losses.requires_grad  # an objective may leave rows without any gradient
@@ -159,7 +159,7 @@ class Updater:
             self._reference(rows)
         torch.autograd.backward(logps, torch.zeros_like(logps))
         self.optimiser.collect_gradients()
-        return torch.empty(4, 0)
+        return torch.empty(4, 0, device=self._device)
 
     def _refuse_non_finite(self, losses: Tensor, norm: float, number: int, mini_batch: MiniBatch) -> None:
         if bool(losses.isfinite().all()) and math.isfinite(norm):
@@ -184,8 +184,9 @@ class Updater:
 def _in_order(parts: Sequence[Tensor], batches: Sequence[Sequence[int]], rows: int) -> Tensor:
     """The micro-batches' columns in the order of the mini-batch's rows; 0 for rows not computed."""
     ordered = torch.zeros(4, rows)
-    for part, batch in zip(parts, batches, strict=True):
-        ordered[:, list(batch)] = part.float().cpu()
+    if parts:
+        order = [row for batch in batches for row in batch]
+        ordered[:, order] = torch.cat([part.float() for part in parts], 1).cpu()  # off the device at once
     return ordered
 
 

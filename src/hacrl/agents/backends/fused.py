@@ -30,7 +30,9 @@ class FusedScorer:
         def attend(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             return packing.attend(queries, keys, values, network.scale, network.windows[number])
 
-        hidden = network.run(packing.ids, packing.positions, network.weights(), attend, packing.live)
+        hidden = network.run(
+            packing.ids, packing.positions, packing.longest, network.weights(), attend, packing.live
+        )
         needed = network.last_norm(hidden.index_select(0, packing.states))
         return packing.spread(network.head.logps(needed, packing.targets))
 
@@ -53,7 +55,7 @@ class FusedDecoder:
             return packing.attend(queries, keys, values, network.scale, network.windows[number])
 
         weights = network.weights()
-        hidden = network.run(packing.ids, packing.positions, weights, attend, packing.live)
+        hidden = network.run(packing.ids, packing.positions, packing.longest, weights, attend, packing.live)
         logits = network.head.logits(network.last_norm(hidden))
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=network.device)
         session = _FusedSession(network, weights, keys_values, lengths, prompt_of_row)
@@ -89,7 +91,7 @@ class _FusedSession:
             self._make_room()
         self._length += 1
         network = self._network
-        hidden = network.run(tokens, self._positions, self._weights, self._attend)
+        hidden = network.run(tokens, self._positions, self._length, self._weights, self._attend)
         self._positions = self._positions + 1
         return network.head.logits(network.last_norm(hidden))
 

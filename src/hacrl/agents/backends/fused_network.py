@@ -84,13 +84,17 @@ class FusedNetwork:
         self,
         ids: Tensor,
         positions: Tensor,
+        longest: int,
         weights: Sequence[LayerWeights],
         attend: Attend,
         live: Tensor | None = None,
     ) -> Tensor:
-        """Token ids and positions [n] -> states [n, d] before the last norm, or those of `live` tokens."""
+        """Token ids and positions [n] -> states [n, d] before the last norm, or those of `live` tokens.
+
+        All positions are below `longest`, which is given so that nothing has to be read from the device.
+        """
         hidden: Tensor = self._embedding(ids)
-        rotary = {rope: self._rotations(rope, positions) for rope in set(self._ropes) - {NO_ROPE}}
+        rotary = {rope: self._rotations(rope, positions, longest) for rope in set(self._ropes) - {NO_ROPE}}
         for number, layer in enumerate(weights):
             rotation = rotary.get(self._ropes[number])
             arguments = (hidden, rotation, layer, attend, number, live if layer is weights[-1] else None)
@@ -104,9 +108,8 @@ class FusedNetwork:
         """States after the last norm, which the head takes."""
         return self._norm(hidden, self._norm_weight(self._body.norm))
 
-    def _rotations(self, rope: str, positions: Tensor) -> Tensor:
+    def _rotations(self, rope: str, positions: Tensor, longest: int) -> Tensor:
         """Rotation of every query and key at these positions [n] -> complex [n, 1, w / 2]."""
-        longest = int(positions.max()) + 1
         if longest > len(self._rotary.get(rope, ())):
             embedding = self._body.rotary_emb
             steps = torch.arange(2 * longest, device=self.device, dtype=torch.float32)

@@ -61,6 +61,8 @@ class Packing:
 
     ids: Tensor
     positions: Tensor
+    longest: int
+    """Above every position."""
     blocks: list[Block]
     restore: Tensor
     """[n] where each token's output is among those of the blocks, laid end to end."""
@@ -125,9 +127,11 @@ def pack(
     states[:, 0] = prompt_of_row
     asked = rectangle(starts, fed + 1)[1]
     in_order = np.argsort(np.concatenate(order))
+    at = np.concatenate(positions)[in_order]
     return Packing(
         ids=_tensor(_end_to_end([*prompts, *(response[:-1] for response in responses)]), device),
-        positions=_tensor(np.concatenate(positions)[in_order], device),
+        positions=_tensor(at, device),
+        longest=int(at.max()) + 1,
         blocks=blocks,
         restore=_tensor(np.concatenate(restore)[in_order], device),
         live=_tensor(np.append(prompt_starts + prompt_lengths - 1, _end(prompt_lengths, fed)), device),
