@@ -87,11 +87,13 @@ def _table(title: str, *headings: str) -> PlainTable:
 
 
 def _agents_table(found: Diagnosis) -> PlainTable:
+    from hacrl.analysis.doctor.memory import rounded
+
     table = _table("Agents", "agent", "model", "parameters", "trained", "device", "dtype", "learning rate")
     for agent in found.agents:
         parameters = trained = "not known yet"
         if agent.facts:
-            parameters, trained = f"{agent.facts.parameters:,}", f"{agent.facts.trained:,}"
+            parameters, trained = rounded(agent.facts.parameters), rounded(agent.facts.trained)
         device = f"{agent.gpus * agent.ranks:g} GPUs" if agent.gpus else agent.device
         rate = f"{agent.learning_rate:g}"
         table.add_row(agent.name, agent.model, parameters, trained, device, agent.precision.dtype, rate)
@@ -130,7 +132,9 @@ def _memory_table(found: Diagnosis) -> PlainTable:
     from hacrl.analysis.doctor.advice import device_memory
     from hacrl.analysis.doctor.memory import Memory, in_units
 
+    known = [agent.memory for agent in found.agents if agent.memory]
     parts = [field.name for field in dataclasses.fields(Memory)]
+    parts = [part for part in parts if any(getattr(memory, part) for memory in known)]
     table = _table("Memory of each device, about", "agent", *parts)
     for agent in found.agents:
         if agent.memory:

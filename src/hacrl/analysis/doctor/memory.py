@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -116,8 +117,12 @@ def cluster_gpu_memory() -> int:
 
 def in_units(size: float) -> str:
     """Bytes as text: 1.5 GB."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.3g} {unit}"
-        size /= 1000
-    return f"{size:.3g} TB"
+    return rounded(size, (" B", " kB", " MB", " GB", " TB"))
+
+
+def rounded(number: float, units: Sequence[str] = ("", "k", "M", "B", "T")) -> str:
+    """Three digits and a unit: 135M."""
+    power = 0
+    while number >= 999.5 and power < len(units) - 1:
+        number, power = number / 1000, power + 1
+    return f"{number:.3g}{units[power]}"

@@ -445,9 +445,10 @@ def test_activations_are_about_what_autograd_keeps(config: Any, network: Any):
 
 
 def test_bytes_in_units():
-    assert [in_units(size) for size in (0, 999, 1500, 2e6, 3.25e9, 4e12)] == [
+    assert [in_units(size) for size in (0, 999, 999.7e3, 1500, 2e6, 3.25e9, 4e12)] == [
         "0 B",
         "999 B",
+        "1 MB",
         "1.5 kB",
         "2 MB",
         "3.25 GB",
