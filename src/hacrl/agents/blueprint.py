@@ -11,6 +11,7 @@ from hacrl.agents.errors import AgentError
 from hacrl.agents.policy import Policy
 from hacrl.agents.precision import DTYPES, Precision, choose_precision, sizes_of
 from hacrl.agents.ranks import Ranks
+from hacrl.agents.shared_base import SharedBases
 from hacrl.algorithm.critic import CriticParams
 from hacrl.recipe.settings import AgentSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
 from hacrl.tasks.toy_models import models as toy_models
@@ -41,8 +42,11 @@ class Blueprint:
         """Where the agent computes, as the recipe has it."""
         return self.agent.device
 
-    def load(self, ranks: Ranks | None = None) -> Policy:
-        """The agent, in this process and on its device; with `ranks`, this process's part of it."""
+    def load(self, ranks: Ranks | None = None, bases: SharedBases | None = None) -> Policy:
+        """The agent, in this process and on its device; with `ranks`, this process's part of it.
+
+        Agents that train adapters and get the same `bases` share the frozen weights of a model.
+        """
         return Policy.load(
             self.name,
             model_path(self.agent.model),
@@ -58,6 +62,7 @@ class Blueprint:
             prompting=self.agent,
             seed=self.seed,
             ranks=ranks,
+            bases=bases,
         )
 
 

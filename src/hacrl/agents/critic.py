@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,6 +15,7 @@ from hacrl.agents.backends.interfaces import Row, response_mask, right_padded
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.ranks import Ranks
+from hacrl.agents.shared_base import share_frozen
 from hacrl.agents.updater import micro_batches, pad_numbers
 from hacrl.algorithm.critic import CriticParams, gae, value_loss, whitened
 from hacrl.recipe.settings import OptimiserSettings, UpdatesSettings
@@ -43,7 +43,7 @@ class ValueModel(nn.Module):
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
-        self.body: nn.Module = copy.deepcopy(model.base_model)
+        self.body: nn.Module = share_frozen(model.base_model)
         self.head = ValueHead(model.get_output_embeddings().weight.shape[1], model.device)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
@@ -57,7 +57,7 @@ class Critic:
     """A copy of the agent's initial model with a value head instead of its vocabulary, and its own optimiser.
 
     It runs the plain padded forward, always without gradient checkpointing. With LoRA it trains adapters of
-    its own. The head starts at 0, so every value is 0 before the first update.
+    its own and shares the frozen weights. The head starts at 0, so every value is 0 before the first update.
     """
 
     def __init__(

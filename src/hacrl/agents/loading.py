@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from hacrl.agents.model_files import (
     find_directory,
     stored_shapes,
 )
+from hacrl.agents.shared_base import SharedBases
 from hacrl.huggingface import no_progress_bar, no_warnings, panics_as_errors
 from hacrl.printable import printable
 from hacrl.recipe.settings import LoraSettings
@@ -39,9 +41,12 @@ ROOM = 500_000_000
 
 
 def load_model(
-    model: str | Path, device: torch.device, dtype: torch.dtype
+    model: str | Path, device: torch.device, dtype: torch.dtype, bases: SharedBases | None = None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """All weights, from safetensors only; no remote code. An adapter's directory gives the adapted model."""
+    """All weights, from safetensors only; no remote code. An adapter's directory gives the adapted model.
+
+    With `bases` the weights are frozen, and in memory once for all agents that get the same ones.
+    """
     directory = find_directory(model)
     check_directory(directory)
     base = directory
@@ -49,7 +54,8 @@ def load_model(
         base = find_directory(base_model(directory))
         check_base(base, directory)
     with explain_model_errors(str(model)), no_progress_bar(), no_warnings():
-        network = _load_network(base, dtype)
+        load = partial(_load_network, base, dtype)
+        network: Any = bases.get((base, device, dtype), load) if bases and base == directory else load()
         tokenizer = _load_tokenizer(directory)
         if base != directory:
             network = _load_adapter(network, directory)

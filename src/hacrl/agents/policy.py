@@ -26,6 +26,7 @@ from hacrl.agents.ranks import Ranks, whole_state
 from hacrl.agents.reference import FrozenCopy, ReferenceLogps, without_adapters
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job, Stream, draw
+from hacrl.agents.shared_base import SharedBases
 from hacrl.agents.stopping import split_ending
 from hacrl.agents.updater import Updater, UpdateReport, micro_batches
 from hacrl.algorithm.batch import Objective
@@ -120,11 +121,15 @@ class Policy:
         prompting: PromptSettings | None = None,
         seed: int = 0,
         ranks: Ranks | None = None,
+        bases: SharedBases | None = None,
     ) -> Policy:
-        """An agent from a `save_pretrained` directory or a hub id; by default fp32 on CPU, bf16 on GPU."""
+        """An agent from a `save_pretrained` directory or a hub id; by default fp32 on CPU, bf16 on GPU.
+
+        Agents with `lora` that get the same `bases` have the frozen weights of the same model in common.
+        """
         device = torch.device(device)
         dtype = dtype or (torch.float32 if device.type == "cpu" else torch.bfloat16)
-        network, tokenizer = loading.load_model(model, device, dtype)
+        network, tokenizer = loading.load_model(model, device, dtype, bases if lora else None)
         return cls(
             name,
             network,

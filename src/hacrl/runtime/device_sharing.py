@@ -8,6 +8,7 @@ import torch
 
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.policy import Policy
+from hacrl.agents.shared_base import SharedBases
 from hacrl.runtime.base import AgentProxy
 
 OFFLOAD_DEVICE = torch.device("cpu")
@@ -59,9 +60,12 @@ class OffloadablePolicy:
 class SharedDeviceAgent(AgentProxy):
     """A policy in this process that acquires the shared devices when it has to work."""
 
-    def __init__(self, blueprint: Blueprint, sharing: DeviceSharing) -> None:
-        """Load the policy, then offload it to make room for the next one to load."""
-        policy = blueprint.load()
+    def __init__(self, blueprint: Blueprint, sharing: DeviceSharing, bases: SharedBases) -> None:
+        """Load the policy, then offload it to make room for the next one to load.
+
+        Weights that it has in common with others move with each of them: only one is at work at a time.
+        """
+        policy = blueprint.load(bases=bases)
         self.name = policy.name
         self.encoder = policy.encoder
         self.parameters = policy.parameters

@@ -11,6 +11,7 @@ import torch
 
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
+from hacrl.agents.shared_base import SharedBases
 from hacrl.recipe.settings import ResourcesSettings, RuntimeSettings
 from hacrl.runtime.base import AgentLost, Traffic
 from hacrl.runtime.device_sharing import DeviceSharing, SharedDeviceAgent
@@ -29,10 +30,11 @@ class LocalRuntime:
         self._sharing = DeviceSharing() if settings.share_devices else None
 
     def load(self, blueprints: Sequence[Blueprint]) -> list[Agent]:
-        """Load every model in this process."""
-        sharing = self._sharing
+        """Load every model in this process; agents that train adapters of one model share its weights."""
+        sharing, bases = self._sharing, SharedBases()
         agents: list[Agent] = [
-            SharedDeviceAgent(blueprint, sharing) if sharing else blueprint.load() for blueprint in blueprints
+            SharedDeviceAgent(blueprint, sharing, bases) if sharing else blueprint.load(bases=bases)
+            for blueprint in blueprints
         ]
         tiny = all(agent.parameters < TINY for agent in agents)
         if tiny and "OMP_NUM_THREADS" not in os.environ:  # the user's choice comes first

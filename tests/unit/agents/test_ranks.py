@@ -91,7 +91,10 @@ KINDS: dict[str, dict[str, Any]] = {
         "optimiser": OptimiserSettings(learning_rate=1e-4, kl=0.0),
         "updates": UpdatesSettings(gradient_checkpointing=True),
     },
-    "adapters": {"lora": LoraSettings(rank=2)},
+    "adapters, and a critic on the same frozen weights": {
+        "lora": LoraSettings(rank=2),
+        "critic": CriticParams(),
+    },
     "a critic": {"critic": CriticParams()},
 }
 

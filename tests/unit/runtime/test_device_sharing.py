@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
+from transformers import PreTrainedModel
 
 from hacrl.agents.policy import Policy
+from hacrl.agents.shared_base import SharedBases
 from hacrl.algorithm.critic import CriticParams
-from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
+from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings
 from hacrl.runtime import device_sharing
 from hacrl.runtime.device_sharing import DeviceSharing, SharedDeviceAgent
 from helpers_agents import gspo, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
@@ -24,10 +27,28 @@ class Plan:
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
-    def load(self) -> Policy:
+    def load(self, bases: SharedBases) -> Policy:
+        return self._policy(tiny_model("qwen3", self.seed))
+
+    def _policy(self, model: PreTrainedModel, lora: LoraSettings | None = None) -> Policy:
         optimiser = OptimiserSettings(learning_rate=1e-3, kl=0.1)
-        model = tiny_model("qwen3", self.seed)
-        return Policy("ada", model, tiny_tokenizer(), optimiser=optimiser, critic=CriticParams())
+        return Policy(
+            "ada",
+            model,
+            tiny_tokenizer(),
+            optimiser=optimiser,
+            lora=lora,
+            critic=CriticParams(),
+            seed=self.seed,
+        )
+
+
+class AdapterPlan(Plan):
+    """A blueprint of an agent whose frozen weights are those of the other agent, wherever they are now."""
+
+    def load(self, bases: SharedBases) -> Policy:
+        base: Any = bases.get("qwen3", lambda: tiny_model("qwen3"))
+        return self._policy(base.to(torch.float32), LoraSettings(rank=2))
 
 
 def lives(agents: list[Any]) -> list[Any]:
@@ -42,15 +63,16 @@ def lives(agents: list[Any]) -> list[Any]:
     return seen
 
 
-def test_offloading_changes_no_bit(monkeypatch, tmp_path):
-    plans: list[Any] = [Plan(seed) for seed in range(2)]
-    plain = [plan.load() for plan in plans]
+@pytest.mark.parametrize("kind", [Plan, AdapterPlan])
+def test_offloading_changes_no_bit(kind, monkeypatch, tmp_path):
+    plans: list[Any] = [kind(seed) for seed in range(2)]
+    plain = [plan.load(SharedBases()) for plan in plans]
     expected = lives(plain)
 
     monkeypatch.setattr(device_sharing, "OFFLOAD_DEVICE", torch.float64)
     monkeypatch.setattr(Policy, "device", torch.float32)
-    sharing = DeviceSharing()
-    agents = [SharedDeviceAgent(plan, sharing) for plan in plans]
+    sharing, bases = DeviceSharing(), SharedBases()
+    agents = [SharedDeviceAgent(plan, sharing, bases) for plan in plans]
     assert lives(agents) == expected
     for agent, policy in zip(agents, plain, strict=True):
         sharing.acquire(agent._loaded)
