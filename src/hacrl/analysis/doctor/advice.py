@@ -125,8 +125,18 @@ def device_memory(found: Diagnosis) -> list[DeviceMemory]:
 
 def needed_on(agents: list[AgentPlan]) -> int:
     """All agents of a device stay in memory; only one samples or updates at a time."""
-    known = [agent.memory for agent in agents if agent.memory]
-    return sum(memory.kept for memory in known) + max((memory.passing for memory in known), default=0)
+    return _kept(agents) + max((agent.memory.passing for agent in agents if agent.memory), default=0)
+
+
+def _kept(agents: list[AgentPlan]) -> int:
+    """What all agents together hold all the time; weights that several of them share count once."""
+    known = [(agent, agent.memory) for agent in agents if agent.memory]
+    shared = {
+        (agent.model, agent.device, agent.precision.dtype): memory.shared
+        for agent, memory in known
+        if memory.shared
+    }
+    return sum(memory.kept - memory.shared for _, memory in known) + sum(shared.values())
 
 
 def _one_at_a_time(by_device: Mapping[str, list[AgentPlan]]) -> dict[str, int]:
@@ -136,6 +146,6 @@ def _one_at_a_time(by_device: Mapping[str, list[AgentPlan]]) -> dict[str, int]:
         for device, agents in by_device.items()
         if device != "cpu"
     }
-    kept = sum(agent.memory.kept for agents in by_device.values() for agent in agents if agent.memory)
+    kept = _kept([agent for agents in by_device.values() for agent in agents])
     passing = [agent.memory.passing for agent in by_device.get("cpu", ()) if agent.memory]
     return needed | {"cpu": kept + max(passing, default=0)}

@@ -22,11 +22,13 @@ class Memory:
     """Bytes on each of the agent's devices."""
 
     weights: int
+    shared: int
+    """Of the weights: frozen ones, which agents of the same model and dtype in this process hold once."""
     gradients: int
     moments: int
     reference: int
     critic: int
-    """A second model with gradients and moments of its own; 0 unless the method needs one."""
+    """A second model, without weights that it shares, with gradients and moments of its own; 0: none."""
     engine: int
     """vLLM's own weights and cache; 0 with the built-in sampler."""
     gathered: int
@@ -64,12 +66,14 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, dtype: str, longest_p
     gradients, moments = 4 * facts.trained, 8 * facts.trained
     critic = recipe.method.critic is not None
     reference = width * facts.parameters if recipe.optimiser.kl and agent.lora is None else 0
+    frozen = width * facts.parameters if agent.lora else 0
     return Memory(
         weights=weights // ranks,
+        shared=frozen if recipe.runtime.name == "local" else 0,
         gradients=gradients // ranks,
         moments=moments // ranks,
         reference=reference // ranks,
-        critic=(weights + gradients + moments) // ranks if critic else 0,
+        critic=(weights - (frozen if ranks == 1 else 0) + gradients + moments) // ranks if critic else 0,
         engine=width * facts.parameters + round(1e9 * agent.engine.cache_gigabytes) if agent.engine else 0,
         gathered=width * facts.parameters * (ranks - 1) // ranks,
         cache=0 if agent.engine else rows * row * 2 * facts.layers * facts.key_value * width,

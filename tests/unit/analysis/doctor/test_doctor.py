@@ -406,6 +406,26 @@ def test_agents_of_a_device_share_only_what_passes():
     assert needed_on([plan] * 3) == 3 * memory.kept + memory.passing
 
 
+def test_agents_that_train_adapters_of_one_model_count_its_weights_once(model: str):
+    def kept(method: str = "gspo", runtime: str = "local", **changes: Any) -> int:
+        agents: Any = [
+            {"name": name, "model": model, "lora": {"rank": rank}} for name, rank in (("a", 1), ("b", 2))
+        ]
+        agents.append({"name": "c", "model": model})
+        agents[1].update(changes)
+        found = examine(parse_recipe(recipe_with(model, agents=agents, method=method, runtime=runtime)))
+        return needed_on(found.agents) - max(plan.memory.passing for plan in found.agents if plan.memory)
+
+    facts = [look_at(model, lora) for lora in (LoraSettings(rank=1), LoraSettings(rank=2), None)]
+    a, b, c = (found.trained for found in facts if found)
+    # The base of a and b; the weights of c and its reference; gradients and moments.
+    assert kept() == 4 * c + (4 + 4) * c + 12 * (a + b + c)
+    assert kept(dtype="bfloat16") == kept() + 2 * c + 4 * b
+    assert kept(lora=None) == kept() + (4 + 4 + 12) * c - 12 * b
+    assert kept(runtime="ray") == kept() + 4 * c
+    assert kept(method="ppo") == kept() + 12 * (a + b) + (4 + 12) * c
+
+
 def test_offloaded_agents_are_kept_in_the_memory_of_the_cpu(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("hacrl.analysis.doctor.advice.memory_of", {"cuda": 7, "cpu": 9}.__getitem__)
     recipe = parse_recipe(recipe_with("m", runtime={"name": "local", "share_devices": True}))
