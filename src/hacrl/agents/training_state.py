@@ -1,12 +1,16 @@
 """An agent's training state as safetensors files, written and read by the processes that hold it.
 
-Torch's distributed checkpoint does both: a rank writes the parts it has and reads the parts it needs,
-whichever rank wrote them. So any number of ranks can resume from any other number, and nothing is gathered.
+Torch's distributed checkpoint does both for several ranks: each writes the parts it has and reads the parts
+it needs, whichever rank wrote them. So any number of ranks can resume from any other number, and nothing is
+gathered. A single process writes whole tensors to files of the same form without copies in memory, which is
+several times faster.
 Keys are those of `Optimiser.tensors`; those of a second optimiser (the critic's) have a prefix.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +19,7 @@ from threading import Lock
 
 import torch
 from safetensors import SafetensorError
+from safetensors.torch import save_file
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
@@ -51,9 +56,34 @@ class _Writer(HuggingFaceStorageWriter):
 def write_state(folder: Path, optimisers: Mapping[str, Optimiser], ranks: Ranks) -> None:
     """Write the exact training state, and wait until it is on the disk; all ranks have to call it."""
     tensors = {key: tensor.contiguous() for key, tensor in _tensors(optimisers).items()}
-    writer = _Writer(str(folder), _files(tensors, ranks.count), save_distributed=True)
+    files = _files(tensors, ranks.count)
     with _explained(folder, "write"):
-        save(tensors, storage_writer=writer, process_group=ranks.group, no_dist=not ranks.several)
+        if ranks.several:
+            writer = _Writer(str(folder), files, save_distributed=True)
+            save(tensors, storage_writer=writer, process_group=ranks.group)
+        else:
+            _write_alone(folder, tensors, files)
+
+
+def _write_alone(folder: Path, tensors: Mapping[str, Tensor], files: Mapping[str, int]) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    count = max(files.values(), default=0)
+    for number in range(1, count + 1):
+        path = folder / f"shard-00001-model-{number:05d}-of-{count:05d}.safetensors"
+        content = {key: _own(tensor.cpu()) for key, tensor in tensors.items() if files[key] == number}
+        try:
+            save_file(content, path)
+        except SafetensorError as error:
+            if found := re.search(r"\(os error (\d+)\)", str(error)):
+                raise OSError(int(found[1]), os.strerror(int(found[1]))) from error
+            raise
+        with path.open("rb") as written:
+            os.fsync(written.fileno())
+
+
+def _own(tensor: Tensor) -> Tensor:
+    """The tensor, copied if it is a part of a larger one: safetensors writes no shared memory."""
+    return tensor if tensor.untyped_storage().nbytes() == tensor.nbytes else tensor.clone()
 
 
 def read_state(folder: Path, optimisers: Mapping[str, Optimiser], ranks: Ranks) -> None:
