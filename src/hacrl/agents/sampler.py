@@ -24,6 +24,8 @@ _DRAWS_AT_ONCE = 256
 _LARGE_VOCABULARY = 1 << 14
 """From here on a token is drawn in two steps."""
 _BLOCK = 512
+_PICKED_AT_ONCE = 1 << 20
+"""Logits on a CPU whose weights stay in its cache."""
 
 _RESOLUTION = 1 << 23
 """Uniforms are multiples of 2^-23: below 1 by a margin that survives a float32 multiplication."""
@@ -119,7 +121,12 @@ def pick(logits: Tensor, uniforms: Tensor, sampling: SamplingSettings) -> tuple[
     """
     everything = (sampling.temperature, sampling.top_p, sampling.min_p, sampling.top_k) == (1, 1, 0, None)
     if everything and logits.shape[1] >= _LARGE_VOCABULARY:
-        return _pick_in_blocks(logits.float(), uniforms)
+        on_cpu = logits.device.type == "cpu"
+        at_once = max(1, _PICKED_AT_ONCE // logits.shape[1]) if on_cpu else len(logits)
+        parts = zip(torch.split(logits, at_once), torch.split(uniforms, at_once), strict=True)
+        picked = [_pick_in_blocks(rows.float(), numbers) for rows, numbers in parts]
+        tokens, logps = (torch.cat(column) for column in zip(*picked, strict=True))
+        return tokens, logps
     logps = logits.float().log_softmax(-1)
     if sampling.is_greedy:
         tokens = logps.argmax(-1)
