@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Collection, Iterator
@@ -29,6 +30,7 @@ from hacrl.agents.model_files import (
     find_directory,
     stored_shapes,
 )
+from hacrl.agents.quantised import four_bits, keep_trainable
 from hacrl.agents.shared_base import SharedBases
 from hacrl.huggingface import no_progress_bar, no_warnings, panics_as_errors
 from hacrl.printable import printable
@@ -41,11 +43,17 @@ ROOM = 500_000_000
 
 
 def load_model(
-    model: str | Path, device: torch.device, dtype: torch.dtype, bases: SharedBases | None = None
+    model: str | Path,
+    device: torch.device,
+    dtype: torch.dtype,
+    bases: SharedBases | None = None,
+    *,
+    in_4_bits: bool = False,
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """All weights, from safetensors only; no remote code. An adapter's directory gives the adapted model.
 
-    With `bases` the weights are frozen, and in memory once for all agents that get the same ones.
+    With `bases` the weights are frozen, and in memory once for all agents that get the same ones. Those of
+    linear layers can be quantised to 4 bits, which can no longer be trained.
     """
     directory = find_directory(model)
     check_directory(directory)
@@ -54,8 +62,10 @@ def load_model(
         base = find_directory(base_model(directory))
         check_base(base, directory)
     with explain_model_errors(str(model)), no_progress_bar(), no_warnings():
-        load = partial(_load_network, base, dtype)
-        network: Any = bases.get((base, device, dtype), load) if bases and base == directory else load()
+        how = four_bits(device, dtype) if in_4_bits else {}
+        load = partial(_load_network, base, dtype, **how)
+        key = (base, device, dtype, in_4_bits)
+        network: Any = bases.get(key, load) if bases and base == directory else load()
         tokenizer = _load_tokenizer(directory)
         if base != directory:
             network = _load_adapter(network, directory)
@@ -85,7 +95,7 @@ def explain_model_errors(model: str) -> Iterator[None]:
         ) from error
 
 
-def _load_network(directory: Path, dtype: torch.dtype) -> PreTrainedModel:
+def _load_network(directory: Path, dtype: torch.dtype, **quantised: Any) -> PreTrainedModel:
     _refuse_missing_bulk(directory)
     network, found = AutoModelForCausalLM.from_pretrained(
         str(directory),
@@ -95,7 +105,9 @@ def _load_network(directory: Path, dtype: torch.dtype) -> PreTrainedModel:
         local_files_only=True,
         ignore_mismatched_sizes=True,  # so that all of them are named here
         output_loading_info=True,
+        **quantised,
     )
+    keep_trainable(network)
     different = [
         f"{name} ({list(stored)} in the file, {list(expected)} in the model)"
         for name, stored, expected in sorted(found["mismatched_keys"])
@@ -156,6 +168,8 @@ def _load_adapter(network: PreTrainedModel, directory: Path) -> Any:
 
 def import_peft() -> Any:
     """The peft package, or an error that names the extra to install."""
+    # peft imports bitsandbytes where it is installed, which then recommends a package that we do not use.
+    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     try:
         import peft
     except ImportError as error:

@@ -129,7 +129,13 @@ class Policy:
         """
         device = torch.device(device)
         dtype = dtype or (torch.float32 if device.type == "cpu" else torch.bfloat16)
-        network, tokenizer = loading.load_model(model, device, dtype, bases if lora else None)
+        network, tokenizer = loading.load_model(
+            model,
+            device,
+            dtype,
+            bases if lora else None,
+            in_4_bits=lora is not None and lora.base_bits == 4,
+        )
         return cls(
             name,
             network,

@@ -140,6 +140,7 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
         yield Problem("evaluation.every", "expected more than 0 with evaluation.keep: best, got 0")
     yield from _runtime(recipe)
     yield from _engines(recipe)
+    yield from _quantised(recipe)
     yield from _asynchronous(recipe)
     if recipe.dynamic_sampling and recipe.method.critic is not None:
         yield Problem(
@@ -234,6 +235,23 @@ def _engines(recipe: Recipe) -> Iterator[Problem]:
                 f"agents.{position}.device",
                 f"expected auto, cpu, cuda or cuda:0 with engine: vllm, got {agent.device!r}: with runtime: "
                 "ray every agent sees only its own GPUs",
+            )
+
+
+def _quantised(recipe: Recipe) -> Iterator[Problem]:
+    """Weights in 4 bits can neither be sharded nor moved to another device nor copied to vLLM."""
+    for position, agent in enumerate(recipe.agents):
+        if agent.lora is None or agent.lora.base_bits is None:
+            continue
+        obstacles = {
+            "engine: vllm": agent.engine is not None,
+            "several resources.ranks": recipe.runtime.name == "ray" and agent.resources.ranks > 1,
+            "runtime.share_devices": recipe.runtime.share_devices,
+        }
+        for obstacle in (name for name, present in obstacles.items() if present):
+            yield Problem(
+                f"agents.{position}.lora.base_bits",
+                f"expected null with {obstacle}, got {agent.lora.base_bits}",
             )
 
 

@@ -94,6 +94,8 @@ class LoraSettings(Settings):
         ),
     ] = "all-linear"
     """`all-linear` (every linear layer but the head), or a list of module names."""
+    base_bits: Literal[4] | None = None
+    """4: the frozen weights are loaded in 4 bits (pip install 'hacrl[quantised]'); null: in `dtype`."""
 
 
 class ResourcesSettings(Settings):

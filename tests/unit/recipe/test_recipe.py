@@ -402,8 +402,16 @@ def test_ranks_are_spread_evenly_over_machines_and_each_has_at_most_one_gpu():
 
 
 def test_devices_are_shared_by_agents_that_can_leave_them():
-    text = message(changed(runtime={"share_devices": True}, agents__1__engine="vllm"))
+    text = message(
+        changed(runtime={"share_devices": True}, agents__1__engine="vllm", agents__1__lora={"base_bits": 4})
+    )
     assert "agents.1.engine: expected builtin with runtime.share_devices, got vllm" in text
+    assert "agents.1.lora.base_bits: expected null with runtime.share_devices, got 4" in text
+    assert "agents.1.lora.base_bits: expected null with engine: vllm, got 4" in text
+    text = message(
+        changed(runtime="ray", agents__1__resources={"ranks": 2}, agents__1__lora={"base_bits": 4})
+    )
+    assert "agents.1.lora.base_bits: expected null with several resources.ranks, got 4" in text
     on_ray = {"name": "ray", "address": "10.0.0.1:6379", "share_devices": True}
     valid: dict[str, Any] = {"agents__0__resources": {}, "exchange": {}, "runtime": on_ray}
     assert parse_recipe(changed(**valid, agents__1__resources={"ranks": 4})).runtime.share_devices

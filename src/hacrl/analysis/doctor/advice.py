@@ -132,7 +132,7 @@ def _kept(agents: list[AgentPlan]) -> int:
     """What all agents together hold all the time; weights that several of them share count once."""
     known = [(agent, agent.memory) for agent in agents if agent.memory]
     shared = {
-        (agent.model, agent.device, agent.precision.dtype): memory.shared
+        (agent.model, agent.device, agent.precision.dtype, memory.shared): memory.shared
         for agent, memory in known
         if memory.shared
     }

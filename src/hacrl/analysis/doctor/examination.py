@@ -171,6 +171,8 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
     precision = choose_precision(agent.dtype, device, sizes)
     if agent.lora:
         found.attempt(f"{key}.lora", partial(_require, "peft", "lora"))
+    if agent.lora and agent.lora.base_bits:
+        found.attempt(f"{key}.lora.base_bits", partial(_require, "bitsandbytes", "quantised"))
     if agent.engine:
         found.attempt(f"{key}.engine", partial(_require, "vllm", "vllm"))
     peers = recipe.topology()[agent.name]

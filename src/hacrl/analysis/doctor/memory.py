@@ -15,6 +15,8 @@ from hacrl.recipe import Recipe
 
 KEPT_PER_LAYER = (12, 4)
 """Numbers kept for the backward pass per token and layer, in multiples of hidden and feed-forward size."""
+BYTES_IN_4_BITS = 0.5 + 4 / 64
+"""Per weight: every block of 64 has a scale in fp32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +64,14 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, dtype: str, longest_p
     row = min(row, facts.context or row)
     rows = min(recipe.sampling.max_rows, math.ceil(recipe.prompts_per_step / ranks) * recipe.samples_of(name))
     masters, in_half = (4 * facts.trained, 2 * facts.trained) if width == 2 else (0, 0)
-    weights = width * facts.parameters + masters
+    base = width * facts.parameters
+    if agent.lora and agent.lora.base_bits:
+        base += round((BYTES_IN_4_BITS - width) * facts.linear)
+    weights = base + masters
     gradients, moments = 4 * facts.trained, 8 * facts.trained
     critic = recipe.method.critic is not None
     reference = width * facts.parameters if recipe.optimiser.kl and agent.lora is None else 0
-    frozen = width * facts.parameters if agent.lora else 0
+    frozen = base if agent.lora else 0
     return Memory(
         weights=weights // ranks,
         shared=frozen if recipe.runtime.name == "local" else 0,

@@ -39,6 +39,8 @@ class ModelFacts:
     """Numbers in one layer's keys for one token; its values are as many."""
     vocabulary: int
     context: int | None
+    linear: int = 0
+    """Weights of linear layers, without the head: those that `lora.base_bits` quantises."""
 
 
 def look_at(model: str, lora: LoraSettings | None) -> ModelFacts | None:
@@ -123,6 +125,7 @@ def _facts(network: Any, lora: LoraSettings | None) -> ModelFacts:
         key_value=(getattr(config, "num_key_value_heads", None) or heads) * head,
         vocabulary=config.vocab_size,
         context=int(context) if context else None,
+        linear=sum(layer.weight.numel() for layer in _linear_layers(network).values()),
     )
 
 
@@ -130,10 +133,17 @@ def _adapter_parameters(network: Any, lora: LoraSettings) -> int:
     """rank x (inputs + outputs) for every adapted layer."""
     targets = lora.target_modules
     total = 0
-    for name, module in network.named_modules():
-        if not isinstance(module, torch.nn.Linear | Conv1D) or module is network.get_output_embeddings():
-            continue
+    for name, layer in _linear_layers(network).items():
         last = name.rsplit(".", 1)[-1]
         if targets == "all-linear" or last in ((targets,) if isinstance(targets, str) else targets):
-            total += lora.rank * sum(module.weight.shape)
+            total += lora.rank * sum(layer.weight.shape)
     return total
+
+
+def _linear_layers(network: Any) -> dict[str, Any]:
+    """All but the head, by name."""
+    return {
+        name: module
+        for name, module in network.named_modules()
+        if isinstance(module, torch.nn.Linear | Conv1D) and module is not network.get_output_embeddings()
+    }

@@ -242,7 +242,16 @@ def test_model_facts_are_those_of_the_model(model: str):
     facts = look_at(model, None)
     expected = network.num_parameters()
     assert facts == ModelFacts(
-        expected, expected, 3, 64, 160, query=64, key_value=32, vocabulary=100, context=128
+        expected,
+        expected,
+        3,
+        64,
+        160,
+        query=64,
+        key_value=32,
+        vocabulary=100,
+        context=128,
+        linear=3 * (64 * (64 + 32 + 32) + 64 * 64 + 3 * 64 * 160),
     )
     for targets in ("all-linear", ("q_proj", "v_proj")):
         lora = LoraSettings(rank=4, target_modules=targets)
@@ -424,6 +433,9 @@ def test_agents_that_train_adapters_of_one_model_count_its_weights_once(model: s
     assert kept(lora=None) == kept() + (4 + 4 + 12) * c - 12 * b
     assert kept(runtime="ray") == kept() + 4 * c
     assert kept(method="ppo") == kept() + 12 * (a + b) + (4 + 12) * c
+    linear = facts[0].linear if facts[0] else 0
+    in_4_bits = 4 * (c - linear) + linear // 2 + linear // 16  # and a scale in fp32 for 64 of them
+    assert kept(lora={"rank": 2, "base_bits": 4}) == kept() + in_4_bits
 
 
 def test_offloaded_agents_are_kept_in_the_memory_of_the_cpu(monkeypatch: pytest.MonkeyPatch):
