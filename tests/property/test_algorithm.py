@@ -25,7 +25,7 @@ from hacrl.algorithm.batch import SourceData
 from hacrl.methods.hacpo import Hacpo
 from hacrl.methods.naive import Naive
 
-settings.register_profile("hacrl", deadline=None, max_examples=60, derandomize=True)
+settings.register_profile("hacrl", max_examples=60, derandomize=True)
 settings.load_profile("hacrl")
 
 DTYPE = torch.float64

@@ -22,7 +22,7 @@ def differences(draw: st.DrawFn) -> np.ndarray:
 
 
 @given(differences())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_other_way_round_is_the_mirror_image(values):
     there, back = measure(values).interval(), measure(-values).interval()
     assert (back.mean, back.low, back.high) == pytest.approx(
@@ -33,7 +33,7 @@ def test_the_other_way_round_is_the_mirror_image(values):
 
 
 @given(differences(), st.randoms(use_true_random=False))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_order_of_seeds_changes_nothing_and_that_of_problems_only_the_draws(values, random):
     seeds, problems = list(range(values.shape[0])), list(range(values.shape[1]))
     random.shuffle(seeds)
@@ -47,7 +47,7 @@ def test_the_order_of_seeds_changes_nothing_and_that_of_problems_only_the_draws(
 
 
 @given(differences(), st.floats(-0.5, 0.5))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_constant_moves_the_interval_and_nothing_else(values, constant):
     before, after = measure(values).interval(), measure(values + constant).interval()
     assert after.low == pytest.approx(before.low + constant, abs=1e-6)
@@ -55,7 +55,7 @@ def test_a_constant_moves_the_interval_and_nothing_else(values, constant):
 
 
 @given(differences(), st.floats(0.002, 0.5))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_the_interval_holds_0_exactly_when_p_is_above_the_level(values, level):
     found = measure(values)
     interval = found.interval(level)

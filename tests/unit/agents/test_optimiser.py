@@ -105,7 +105,7 @@ def bound(betas: tuple[float, float]) -> float:
     return (1 - beta1) / math.sqrt((1 - beta2) * (1 - beta1**2 / beta2))
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     signs=st.lists(st.sampled_from([-1.0, 1.0]), min_size=1, max_size=40),
     growth=st.floats(0.5, 1.5),

@@ -4,7 +4,7 @@ import pickle
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hacrl.agents.rendering import Rendering
@@ -51,7 +51,6 @@ def test_a_copy_in_another_process_writes_the_same_tokens(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["byte-level", "metaspace"])
-@settings(deadline=None)
 @given(text=st.text(st.characters(exclude_characters="▁", exclude_categories=["Cs"])))
 def test_any_unicode_response_is_preserved(name: str, text: str) -> None:
     assert rendering(name).decode_response(rendering(name).encode_response(text)) == text

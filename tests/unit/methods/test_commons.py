@@ -76,7 +76,7 @@ def test_what_a_peer_answers_later_is_a_pool_of_its_own():
 RIGHT = st.sampled_from([("7", 1.0), ("seven", 1.0), ("9", 0.0)])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     answers=st.lists(st.lists(RIGHT, min_size=2, max_size=2), min_size=6, max_size=6),
     kinds=st.lists(st.sampled_from(["add", "sort"]), min_size=6, max_size=6),

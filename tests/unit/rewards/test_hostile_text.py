@@ -37,14 +37,14 @@ def score(verifier: str, response: str, gold: Any) -> tuple[float | None, str | 
 
 
 @pytest.mark.parametrize("verifier", IN_PROCESS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(hostile)
 def test_any_response_is_right_or_wrong(verifier: str, response: str) -> None:
     assert score(verifier, response, GOLDS[verifier]) in [(0.0, None), (1.0, None)]
 
 
 @pytest.mark.parametrize("verifier", IN_PROCESS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(hostile, values)
 def test_any_reference_gives_a_score_or_a_cause(verifier: str, response: str, gold: Any) -> None:
     assert score(verifier, response, gold) in [(0.0, None), (1.0, None), (None, "exception")]

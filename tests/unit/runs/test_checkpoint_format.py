@@ -51,7 +51,7 @@ def assert_passes_over(directory: Path, path: Path, damaged: bytes) -> None:
 
 
 @given(st.sampled_from(FILES), st.integers(0), st.integers(0, 7))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_any_flipped_bit_is_found_and_named(two_steps: Path, name: str, position: int, bit: int) -> None:
     path = two_steps / "step_00000002" / name
     data = bytearray(path.read_bytes())
@@ -60,7 +60,7 @@ def test_any_flipped_bit_is_found_and_named(two_steps: Path, name: str, position
 
 
 @given(st.sampled_from(FILES), st.integers(0))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_truncation_is_found_and_named(two_steps: Path, name: str, length: int) -> None:
     path = two_steps / "step_00000002" / name
     data = path.read_bytes()

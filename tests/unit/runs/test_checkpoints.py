@@ -57,7 +57,7 @@ def test_the_newest_state_is_found_bit_for_bit(store: CheckpointStore) -> None:
         max_leaves=10,
     )
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_json_comes_back_exactly(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
     store = CheckpointStore(tmp_path_factory.mktemp("json"), keep=1)
     store.save(1, lambda directory: {"value.json": value}, background=False)

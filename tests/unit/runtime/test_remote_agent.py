@@ -98,7 +98,7 @@ class FakeRay:
     def remote(self, cls: type) -> Any:
         def start(**options: Any) -> Any:
             self.names.append(options["name"])
-            return SimpleNamespace(remote=lambda rank, ranks: self._actor(Process(rank, ranks)))
+            return SimpleNamespace(remote=lambda rank, ranks, named: self._actor(Process(rank, ranks)))
 
         return SimpleNamespace(options=start)
 

@@ -76,7 +76,7 @@ def test_when_it_is_stopping_the_barrier_is_the_first_step_that_nobody_has_begun
     assert shown[3] == "a in step 3, b in step 1"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data(), agents=st.integers(1, 4), staleness=st.integers(0, 3))
 def test_in_any_order_every_agent_receives_everything_once_and_never_too_late(data, agents, staleness):
     """Any order of scheduling: every time, an agent publishes or, if it may, learns."""

@@ -63,7 +63,7 @@ def test_the_fastest_correct_backend_is_chosen(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", CONFIGS)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(
     seed=st.integers(0, 1000),
     prompts=st.integers(1, 4),
@@ -91,7 +91,7 @@ def test_recomputing_needs_no_cache() -> None:
 
 
 @pytest.mark.parametrize(("scorer", "architecture"), SCORERS)
-@settings(max_examples=4, deadline=None)
+@settings(max_examples=4)
 @given(
     seed=st.integers(0, 1000),
     prompts=st.integers(1, 4),

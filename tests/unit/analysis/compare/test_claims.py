@@ -62,7 +62,7 @@ def test_settings_without_one_of_the_methods_say_nothing(tmp_path):
     assert judge(Claim(text="t", better="hacpo", worse="gspo"), found) == {}, "nothing was sampled"
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     solved=st.tuples(*[st.integers(0, 40)] * 3),
     others=st.tuples(*[st.integers(0, 40)] * 3),
