@@ -88,12 +88,12 @@ def _statistics(audit: Audit) -> Table:
             table.add_row(
                 str(checkpoint.step),
                 f"{pair.source} -> {pair.learner}",
-                *(f"{pair.method_metrics.get(key, math.nan):.2f}" for key in own),
+                *(_number(pair.method_metrics.get(key, math.nan)) for key in own),
                 f"{found.rows:,}",
                 f"{found.flat:.0%}",
                 f"{found.outside:.0%}",
                 f"{found.effective_sample_size:,.0f}",
-                *(f"{v:.2f}" for v in (found.ess_ratio, found.weight_variance, found.largest, pair.bound)),
+                *map(_number, (found.ess_ratio, found.weight_variance, found.largest, pair.bound)),
             )
     return table
 
@@ -108,10 +108,14 @@ def _gradients(audit: Audit) -> Table:
     for checkpoint in audit.checkpoints:
         for pair in checkpoint.pairs:
             numbers = (pair.cosine, pair.cosine_right, pair.cosine_wrong, pair.noise, pair.own_noise)
-            table.add_row(
-                str(checkpoint.step), f"{pair.source} -> {pair.learner}", *(f"{v:.2f}" for v in numbers)
-            )
+            pair_name = f"{pair.source} -> {pair.learner}"
+            table.add_row(str(checkpoint.step), pair_name, *map(_number, numbers))
     return table
+
+
+def _number(value: float, digits: int = 2) -> str:
+    """A dash for what cannot be computed, such as a cosine without a gradient."""
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
 
 
 def toy_table(rows: Sequence[ToyRow]) -> Table:
@@ -128,7 +132,7 @@ def toy_table(rows: Sequence[ToyRow]) -> Table:
             row.method,
             row.settings or "-",
             f"{row.cosine:.3f} +- {row.cosine_error:.3f}",
-            "-" if row.peers_cosine != row.peers_cosine else f"{row.peers_cosine:.3f}",
+            _number(row.peers_cosine, 3),
             f"{row.scale:.2f}",
             f"{row.bias:.2f}",
         )
