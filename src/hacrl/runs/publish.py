@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hacrl.runs.json_files import read_json
 from hacrl.runs.reader import RunReader
 
 if TYPE_CHECKING:
@@ -35,8 +36,12 @@ def publish_agent(
     `base_model` is the hub id of the model that it started from, for the card and for adapters. The token is
     huggingface_hub's own: `HF_TOKEN`, or that of `hf auth login`.
     """
-    files = _contents(_agent_directory(run, agent), repo, base_model)
     from huggingface_hub import CommitOperationAdd, HfApi
+
+    _check_id("repo", repo)
+    if base_model is not None:
+        _check_id("base model", base_model)
+    files = _contents(_agent_directory(run, agent), repo, base_model)
 
     operations = [CommitOperationAdd(name, content) for name, content in files.items()]
     api = HfApi(library_name="hacrl")
@@ -48,6 +53,17 @@ def publish_agent(
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise PublishError(f"{repo!r} cannot be written at {api.endpoint}: {reason}") from error
     return str(address)
+
+
+def _check_id(what: str, name: str) -> None:
+    """Refuse what the hub would: the id becomes part of addresses and of the card."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise PublishError(f"{what} {name!r} is not the id of a repository, OWNER/NAME: {error}") from error
 
 
 def _agent_directory(run: Path, agent: str) -> Path:
@@ -81,7 +97,7 @@ def _contents(directory: Path, repo: str, base_model: str | None) -> dict[str, s
 
 def _adapter_settings(path: Path, base_model: str | None) -> bytes:
     """With a base model that others can load."""
-    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings = read_json(path)
     base = base_model or str(settings.get(BASE))
     if base_model is None and (Path(base).is_dir() or base.startswith(("/", ".", "~"))):
         raise PublishError(
