@@ -7,6 +7,7 @@ Heavy modules are imported inside the functions: `hacrl --help` loads this one.
 from __future__ import annotations
 
 import math
+import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from hacrl.training.evaluation import Evaluation
+
+LONGEST_WORD, LONGEST_MESSAGE = 300, 3000
+"""Characters of a path or value, and of a whole error message, that are shown."""
 
 Jobs = Annotated[int | None, typer.Option(min=1, show_default="one per core", help="Runs in parallel.")]
 RunsWhere = Annotated[
@@ -55,8 +59,10 @@ def fail(message: str, code: int = 2) -> NoReturn:
 
 
 def report_error(message: str) -> None:
-    """Every error of the command line is printed here."""
-    typer.echo(_clean(f"error: {message}"), err=True)
+    """Every error of the command line is printed here, on a screen at most."""
+    short = re.sub(rf"\S{{{LONGEST_WORD},}}", lambda word: f"{word[0][:LONGEST_WORD]}...", message)
+    text = _clean(f"error: {short}")
+    typer.echo(text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}...", err=True)
 
 
 def _message(error: Exception) -> str:

@@ -109,5 +109,9 @@ def _is_toy(model: str) -> bool:
 
 def _scalar(text: str) -> str:
     """As YAML, in quotes only where it would not be the same text without them."""
+    if not text.isprintable():
+        raise ValueError(
+            f"{text!r} cannot be written into a recipe: it has characters that are not printable"
+        )
     plain = re.fullmatch(r"[\w./@-][\w./@:+-]*", text) is not None and not text.endswith(":")
     return text if plain and parse_yaml(text) == text else json.dumps(text, ensure_ascii=False)
