@@ -312,7 +312,7 @@ class Policy:
         if self._engine is not None:
             return self._draw_with_vllm(self._engine, jobs, sampling)
         drawn = self._decode(jobs, sampling)
-        if self._model.dtype == torch.float32 or not jobs:
+        if self._model.dtype == torch.float32 or sampling.is_greedy or not jobs:  # no training is greedy
             return drawn
         # In half precision decoding and training round differently: take the log-probs training will see.
         scores = self._score([(job.prompt, drawn[row].token_ids) for row, job in enumerate(jobs)])

@@ -234,6 +234,9 @@ def test_bf16_takes_its_log_probs_from_the_training_backend() -> None:
     assert [r.token_logps for r in rollouts] == policy.score(
         [(encoded[r.prompt_id], r.token_ids) for r in rollouts]
     )
+    assert all(r.engine is not None and r.engine.difference < 0.25 for r in rollouts)
+    greedy = policy.sample(prompts, 1, SamplingSettings(max_new_tokens=6).as_greedy(), seed=0)
+    assert [r.engine for r in greedy] == [None] * 3, "evaluation needs no second pass"
     (report,) = policy.update(MINI_BATCHES[:1], likelihood)
     assert report.grad_norm > 0
     assert {p.dtype for p in policy._model.parameters()} == {torch.bfloat16}
