@@ -34,15 +34,20 @@ def evaluation(outcomes: Sequence[float | None], responses: Sequence[str]) -> di
         "pass_at_k": None,
     }
     half = len(outcomes) // 2
-    kinds = {"easy": {"mean": _mean(outcomes[:half])}, "hard": {"mean": _mean(outcomes[half:])}}
+    kinds = {"easy": _share(outcomes[:half]), "hard": _share(outcomes[half:])}
     return {
-        "greedy": {"mean": _mean(outcomes)},
+        "greedy": _share(outcomes),
         "greedy_by_kind": kinds,
         "mean_at_k": None,
         "pass_at_k": None,
         "samples": 0,
+        "unscorable": 0,
         "problems": problems,
     }
+
+
+def _share(outcomes: Sequence[float | None]) -> dict[str, float]:
+    return {"mean": _mean(outcomes), "low": 0.0, "high": 1.0, "problems": len(outcomes)}
 
 
 def _mean(outcomes: Sequence[float | None]) -> float:
@@ -70,6 +75,7 @@ def finish(
         before = evaluation([0.0] * len(outcomes), ["same"] * len(outcomes))
         after = evaluation(outcomes, [f"{name}{outcome}" if not outcome else "right" for outcome in outcomes])
         agents[name] = {
+            "model": run.recipe.agent(name).model,
             "before": {"digits": before},
             "after": {"digits": after},
             "rollouts": rollouts,
@@ -82,10 +88,11 @@ def finish(
         "method": method,
         "task": "digits",
         "steps": run.recipe.steps,
+        "seconds": 7.0,
         "cpu_seconds": 6.0,
         "agents": agents,
     }
-    run.directory.config.write_text(json.dumps({"versions": {"hacrl": "1"}}))
+    run.directory.config.write_text(json.dumps({"recipe": run.recipe.resolved(), "versions": {"hacrl": "1"}}))
     for step, by_agent in (during or {}).items():
         path = run.directory.evaluation_file(step)
         path.parent.mkdir(exist_ok=True)
