@@ -7,14 +7,16 @@ from time import perf_counter
 
 import torch
 
+from benchmarks.real_models import RealModel
 from benchmarks.workload import Workload
+from hacrl.agents.precision import DTYPES
 from hacrl.analysis.simulate import work
 from hacrl.analysis.simulate.synthetic import Size
 
 GEMM_SIZE = 1024
 
 
-def forward_flops(size: Size, prompt: int, responses: Sequence[int]) -> int:
+def forward_flops(size: Size | RealModel, prompt: int, responses: Sequence[int]) -> int:
     """Multiplications and additions to get the log-probs of all responses to one prompt.
 
     Only unavoidable work is counted: the prompt once, every response token that another one follows,
@@ -32,7 +34,7 @@ def step_flops(step: Workload, responses: Sequence[int]) -> int:
 
     A forward pass to generate (unless replayed), and three times that to train.
     """
-    prompts = [len(str(prompt.text).split()) for prompt in step.make_prompts()]
+    prompts = step.prompt_lengths()
     groups = [responses[start : start + step.samples] for start in range(0, len(responses), step.samples)]
     forward = sum(
         forward_flops(step.size, prompt, group) for prompt, group in zip(prompts, groups, strict=True)
@@ -40,9 +42,9 @@ def step_flops(step: Workload, responses: Sequence[int]) -> int:
     return forward * (3 if step.replay else 4)
 
 
-def gemm_flops_per_second() -> float:
-    """What one thread reaches in a large fp32 matrix product, best of a few."""
-    a, b = torch.rand(2, GEMM_SIZE, GEMM_SIZE).unbind()
+def gemm_flops_per_second(dtype: str = "float32") -> float:
+    """What one thread reaches in a large matrix product, best of a few."""
+    a, b = torch.rand(2, GEMM_SIZE, GEMM_SIZE).to(DTYPES[dtype]).unbind()
     best = float("inf")
     for _ in range(5):
         begun = perf_counter()

@@ -15,7 +15,7 @@ from benchmarks.workload import Workload
 from hacrl.agents.policy import Policy
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm import GspoObjective, Objective, own_advantages
-from hacrl.analysis.simulate.synthetic import make_tokenizer, rewards
+from hacrl.analysis.simulate.synthetic import rewards
 from hacrl.recipe import OptimiserSettings, SamplingSettings
 from hacrl.types import MiniBatch, Rollout, TrainingRow
 
@@ -24,6 +24,10 @@ ENGINES = {
     "fused": {"decode": "FusedDecoder", "train": "FusedScorer"},
 }
 """Our two ways of running the models measured here, and what `Policy.backends` calls them."""
+
+
+BEST = "best"
+"""Whichever of them the model gets."""
 
 
 class OurSide:
@@ -39,11 +43,14 @@ class OurSide:
         optimiser = OptimiserSettings(
             learning_rate=work.learning_rate, weight_decay=0.0, max_grad_norm=1.0, kl=0.0
         )
-        self.policy = Policy("ours", self.model, make_tokenizer(work.size), optimiser=optimiser)
-        if self.policy.backends != ENGINES[engine]:
+        self.policy = Policy("ours", self.model, work.make_tokenizer(), optimiser=optimiser)
+        if engine == BEST:
+            engine = next((name for name, used in ENGINES.items() if used == self.policy.backends), "generic")
+        elif self.policy.backends != ENGINES[engine]:
             raise RuntimeError(
                 f"the {engine} engine was asked for, but {self.policy.backends} runs the model"
             )
+        self.engine = engine
         self.prompt_ids = {prompt.id: self.policy.encoder.encode_prompt(prompt) for prompt in self.prompts}
 
     def sample(self, seed: int) -> list[Rollout]:

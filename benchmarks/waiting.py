@@ -20,7 +20,7 @@ from hacrl.training.team import Team
 LARGE = Workload(SIZES["M"], eos_hazard=0.02, max_new=512, prompts=2, samples=4, learning_rate=NO_LEARNING)
 """An agent samples until its longest response ends. With 8 responses that end at random this varies between
 steps; with the 128 of other benchmarks it is always the limit, and the same agent would always be slow."""
-SMALL = replace(LARGE, size=replace(SIZES["S"], vocab=LARGE.size.vocab))
+SMALL = replace(LARGE, size=replace(SIZES["S"], vocab=SIZES["M"].vocab))
 """Its vocabulary is the large one's: both have the same prompts."""
 STEPS = 8
 """From one barrier to the next."""

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from benchmarks.command import JsonFile, Markdown, Repeats, command, show
+from benchmarks.real_models import RealModel
 from benchmarks.trl.compare import compare_with_trl
+from benchmarks.trl.compare_real import compare_real
 from benchmarks.trl.result import comparison_tables
-from benchmarks.workload import SIZES, Workload
+from benchmarks.workload import NO_LEARNING, SIZES, Workload
+from hacrl.agents.precision import DTYPES
 from hacrl.analysis.simulate.synthetic import ARCHITECTURES
 
 
@@ -21,6 +25,13 @@ def trl(
         float, typer.Option(help="Probability that a response ends at a token; 0: all have full length.")
     ] = 0.07,
     max_new: Annotated[int, typer.Option(min=1, help="Most tokens of a response.")] = 32,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="Directory of a real model instead; each side takes its fastest dtype."),
+    ] = None,
+    trl_dtype: Annotated[
+        str, typer.Option(help="With --model, TRL's: float32, bfloat16, or auto, which tries both.")
+    ] = "auto",
     replay: Annotated[
         bool, typer.Option("--replay", help="Both sides train on the same recorded responses.")
     ] = False,
@@ -33,13 +44,23 @@ def trl(
     Both sides alternate in one process, on one thread, with copies of one random model. Exit code 1 if they
     do not compute the same log-probs, loss, gradient and new weights.
 
+    With `--model` they alternate in processes of their own, which have to fit into memory together.
+    `python -m benchmarks.exactness` tells whether our side computes the right thing.
+
     The tables are explained in docs/performance.md.
     """
     _check_choice("--size", size, SIZES)
     _check_choice("--arch", arch, ARCHITECTURES)
     if not 0 <= eos_hazard < 1:
         raise ValueError(f"--eos-hazard {eos_hazard}: a probability below 1 is needed")
-    found = compare_with_trl(Workload(SIZES[size], arch, eos_hazard, max_new, replay), repeats)
+    _check_choice("--trl-dtype", trl_dtype, ("auto", *DTYPES))
+    if model is None:
+        found = compare_with_trl(Workload(SIZES[size], arch, eos_hazard, max_new, replay), repeats)
+    else:
+        if replay:
+            raise ValueError("--replay and --model do not go together")
+        work = Workload(RealModel.at_its_best(model), max_new=max_new, learning_rate=NO_LEARNING)
+        found = compare_real(work, repeats, list(DTYPES) if trl_dtype == "auto" else [trl_dtype])
     show(comparison_tables(found), found, markdown, json_file)
     if not found.agrees:
         typer.echo("error: the two sides do not compute the same; see the parity table", err=True)

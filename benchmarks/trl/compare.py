@@ -11,11 +11,12 @@ import torch
 
 from benchmarks.command import progress
 from benchmarks.flops import gemm_flops_per_second
+from benchmarks.memory import Memory
 from benchmarks.our_step import ENGINES, OurSide
 from benchmarks.timing import Spread, StepTiming
-from benchmarks.trl.memory import Memory, measure_memory
 from benchmarks.trl.parity import Check, check_parity
 from benchmarks.trl.result import Comparison, Side
+from benchmarks.trl.side_process import measure_memory
 from benchmarks.trl.trl_step import run_trl
 from benchmarks.workload import Workload
 
@@ -36,9 +37,9 @@ def compare_with_trl(work: Workload, repeats: int) -> Comparison:
         workload=work,
         parameters=sum(parameter.numel() for parameter in work.make_model().parameters()),
         repeats=repeats,
-        environment=_environment(),
+        environment=environment(),
         gemm_gflops=Spread.of([speed / 1e9 for speed in gemm]),
-        sides=[_side(name, timings[name], timings["trl"], gemm, memory[name]) for name in timings],
+        sides=[make_side(name, timings[name], timings["trl"], gemm, memory[name]) for name in timings],
         parity=parity,
     )
 
@@ -68,9 +69,15 @@ def _alternate(work: Workload, repeats: int) -> tuple[dict[str, list[StepTiming]
     return {name: measured[1:] for name, measured in every.items()}, gemm[1:]
 
 
-def _side(
-    name: str, steps: Sequence[StepTiming], trl: Sequence[StepTiming], gemm: Sequence[float], memory: Memory
+def make_side(
+    name: str,
+    steps: Sequence[StepTiming],
+    trl: Sequence[StepTiming],
+    gemm: Sequence[float],
+    memory: Memory,
+    dtype: str = "float32",
 ) -> Side:
+    """A side's steps beside those of TRL and the speeds of matrix products in the same rounds."""
     return Side(
         name=name,
         generate=Spread.of([step.generate for step in steps]),
@@ -83,10 +90,12 @@ def _side(
             [step.flops / step.total / speed for step, speed in zip(steps, gemm, strict=True)]
         ),
         memory=memory,
+        dtype=dtype,
     )
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
+    """Processor and versions."""
     packages = ("hacrl", "trl", "transformers", "torch")
     return {"cpu": _cpu(), "python": platform.python_version()} | {name: version(name) for name in packages}
 

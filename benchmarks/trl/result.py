@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from benchmarks.memory import Memory
+from benchmarks.real_models import RealModel
 from benchmarks.timing import Spread
-from benchmarks.trl.memory import Memory
 from benchmarks.trl.parity import Check
 from benchmarks.workload import Workload
 from hacrl.analysis.tables import TextTable
@@ -28,6 +29,8 @@ class Side:
     gemm_share: Spread
     """The step's useful floating-point operations per second over those of a large matrix product."""
     memory: Memory
+    dtype: str = "float32"
+    """Of its matrix products; the limit is that of the same dtype."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +52,8 @@ class Comparison:
 
 
 def comparison_tables(found: Comparison) -> list[TextTable]:
-    """Phases and speed, limits and memory, parity."""
-    return [_speed(found), _limits(found), _parity(found)]
+    """Phases and speed, limits and memory, parity if it was checked."""
+    return [_speed(found), _limits(found), *([_parity(found)] if found.parity else [])]
 
 
 def describe(found: Comparison) -> str:
@@ -59,9 +62,14 @@ def describe(found: Comparison) -> str:
     lengths = (
         f"ending with probability {work.eos_hazard:g} per token" if work.eos_hazard else "all of full length"
     )
+    if isinstance(work.size, RealModel):
+        model, lengths = work.size.name, "ending where the model ends them"
+    else:
+        model = work.arch
     source = "the same recorded responses" if work.replay else "own responses"
+    vocabulary = work.size.facts.vocabulary
     return (
-        f"{work.arch}, {found.parameters / 1e6:.2f}M parameters, vocabulary {work.size.vocab}; one step = "
+        f"{model}, {found.parameters / 1e6:.2f}M parameters, vocabulary {vocabulary}; one step = "
         f"{work.prompts} prompts x {work.samples} responses of at most {work.max_new} tokens, {lengths}, "
         f"{work.updates} updates; {source}; {found.repeats} rounds, one thread"
     )
@@ -75,11 +83,15 @@ def _speed(found: Comparison) -> TextTable:
 def _speed_row(side: Side) -> tuple[str, ...]:
     phases = [f"{phase.median:.3f}" for phase in (side.generate, side.update, side.other, side.total)]
     return (
-        NAMES[side.name],
+        _shown(side),
         *phases,
         f"{side.tokens_per_second.median:,.0f}",
         f"{side.speedup:.2f}",
     )
+
+
+def _shown(side: Side) -> str:
+    return NAMES[side.name] if side.dtype == "float32" else f"{NAMES[side.name]}, {side.dtype}"
 
 
 def _limits(found: Comparison) -> TextTable:
@@ -89,7 +101,7 @@ def _limits(found: Comparison) -> TextTable:
     header = ("", "share of the limit (range)", "peak memory, MB", "of TRL's", "imports alone, MB")
     rows = [
         (
-            NAMES[side.name],
+            _shown(side),
             f"{side.gemm_share:.1%}",
             f"{side.memory.peak:.0f}",
             f"{side.memory.peak / trl:.2f}",

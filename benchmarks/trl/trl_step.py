@@ -14,9 +14,10 @@ from torch import Tensor
 from transformers import PreTrainedModel, PrinterCallback, TrainerCallback
 
 from benchmarks.flops import step_flops
+from benchmarks.real_models import RealModel
 from benchmarks.timing import StepTiming
 from benchmarks.workload import Workload
-from hacrl.analysis.simulate.synthetic import make_tokenizer, rewards
+from hacrl.analysis.simulate.synthetic import rewards
 from hacrl.types import Rollout
 
 
@@ -50,13 +51,15 @@ def run_trl(
     replayed: Sequence[Rollout] | None = None,
     after_step: Callable[[], None] = lambda: None,
     record: bool = False,
+    run: TrlRun | None = None,
 ) -> TrlRun:
     """Train `model` for `steps` steps with TRL; `after_step` runs between them, outside the timing.
 
     With `replayed` (prompt by prompt, sample by sample) TRL trains on those responses and generates none.
+    What is measured goes into `run`, if one is given, at once.
     """
     trainer_class = _instrumented_trainer()
-    run = TrlRun()
+    run = run or TrlRun()
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*rollout_func.*experimental")
         trainer = trainer_class(
@@ -64,7 +67,7 @@ def run_trl(
             reward_funcs=rewards,
             args=_tuned_arguments(work, steps, folder),
             train_dataset=_dataset(work),
-            processing_class=make_tokenizer(work.size),
+            processing_class=work.make_tokenizer(),
             rollout_func=None if replayed is None else _rollout_function(work, replayed),
         )
         trainer.recorded = run.updates if record else None
@@ -75,7 +78,7 @@ def run_trl(
 
 
 def _rollout_function(work: Workload, replayed: Sequence[Rollout]) -> Callable[..., dict[str, Any]]:
-    tokenizer = make_tokenizer(work.size)
+    tokenizer = work.make_tokenizer()
 
     def rollout(prompts: list[str], trainer: Any) -> dict[str, Any]:
         return {
@@ -90,13 +93,15 @@ def _rollout_function(work: Workload, replayed: Sequence[Rollout]) -> Callable[.
 def _dataset(work: Workload) -> Any:
     from datasets import Dataset
 
-    return Dataset.from_list([{"prompt": prompt.text} for prompt in work.make_prompts()])
+    prompts = [prompt.text for prompt in work.make_prompts()]
+    return Dataset.from_list([{"prompt": text if isinstance(text, str) else list(text)} for text in prompts])
 
 
 def _tuned_arguments(work: Workload, steps: int, folder: str) -> Any:
     """GSPO as TRL documents it, and the settings that make it fast on a CPU.
 
-    TRL's defaults (bf16 and gradient checkpointing) are made for GPUs and would be no fair comparison.
+    TRL's defaults (bf16 and gradient checkpointing) are made for GPUs and would be no fair comparison; with
+    bf16, the weights and the optimiser stay in fp32.
     """
     from trl import GRPOConfig
 
@@ -109,7 +114,7 @@ def _tuned_arguments(work: Workload, steps: int, folder: str) -> Any:
     }
     tuned_for_cpu = {
         "use_cpu": True,
-        "bf16": False,
+        "bf16": isinstance(work.size, RealModel) and work.size.dtype == "bfloat16",
         "gradient_checkpointing": False,
         "optim": "adamw_torch_fused",
     }
@@ -139,8 +144,9 @@ class _Clock:
     prepare: float = 0.0
     """Generation, scoring with the old policy, rewards, advantages."""
     generate: float = 0.0
+    prompts: list[int] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
-    """Of the step's responses, prompt by prompt."""
+    """Tokens of the step's prompts and responses, one of each per response."""
 
 
 class _StepClock(TrainerCallback):  # type: ignore[misc]
@@ -160,6 +166,7 @@ class _StepClock(TrainerCallback):  # type: ignore[misc]
         """After each optimiser update."""
         if state.global_step % self.work.updates == 0:
             total, clock = perf_counter() - self.begun, self.clock
+            self._check_prompts()
             self.run.timings.append(
                 StepTiming(
                     generate=clock.generate,
@@ -170,6 +177,11 @@ class _StepClock(TrainerCallback):  # type: ignore[misc]
                 )
             )
             self.after_step()
+
+    def _check_prompts(self) -> None:
+        wanted = [length for length in self.work.prompt_lengths() for _ in range(self.work.samples)]
+        if self.clock.prompts != wanted:
+            raise RuntimeError(f"TRL's prompts have {self.clock.prompts} tokens instead of {wanted}")
 
 
 def _instrumented_trainer() -> Any:
@@ -196,6 +208,7 @@ def _instrumented_trainer() -> Any:
             begun = perf_counter()
             generated = super()._generate(prompts)
             self.clock.generate += perf_counter() - begun
+            self.clock.prompts = [len(ids) for ids in generated[0]]
             self.clock.lengths = [len(ids) for ids in generated[1]]
             return generated
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from benchmarks.memory import Memory
 from benchmarks.runtimes import Pace, Paces
 from benchmarks.scaling import Point, Scaling
 from benchmarks.steps import StepCosts
 from benchmarks.timing import Spread
-from benchmarks.trl.memory import Memory
 from benchmarks.trl.parity import Check
 from benchmarks.trl.result import Comparison, Side
 from benchmarks.two_cores import TwoCores

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from benchmarks.memory import Memory
 from benchmarks.our_step import ENGINES
 from benchmarks.trl import compare
-from benchmarks.trl.memory import Memory
 from benchmarks.trl.result import Comparison, comparison_tables
 from helpers_benchmarks import TINY
 

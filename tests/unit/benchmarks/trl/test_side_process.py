@@ -1,7 +1,8 @@
 import pytest
 
-from benchmarks.trl import memory
-from benchmarks.trl.memory import measure_memory, peak_megabytes
+from benchmarks.memory import peak_megabytes
+from benchmarks.trl import side_process
+from benchmarks.trl.side_process import measure_memory
 from helpers_benchmarks import TINY
 
 
@@ -18,6 +19,6 @@ def test_a_side_is_measured_in_a_process_of_its_own() -> None:
 
 
 def test_a_failed_measurement_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "__name__", "benchmarks.trl.missing")
-    with pytest.raises(RuntimeError, match=r"measuring fused's memory failed[\s\S]*benchmarks.trl.missing"):
+    monkeypatch.setattr(side_process, "__name__", "benchmarks.trl.missing")
+    with pytest.raises(RuntimeError, match=r"the process of fused failed[\s\S]*benchmarks.trl.missing"):
         measure_memory(TINY, "fused")
