@@ -29,7 +29,7 @@ class RealModel:
         """With the dtype that `dtype: auto` chooses for it on this machine."""
         if not (directory / "config.json").is_file():
             raise ValueError(f"{directory} is not the directory of a model; `make models` makes two")
-        return cls(str(directory), choose_precision("auto", "cpu", sizes_of(directory)).dtype)
+        return cls(str(directory.resolve()), choose_precision("auto", "cpu", sizes_of(directory)).dtype)
 
     @property
     def name(self) -> str:
