@@ -1,6 +1,8 @@
 """How fast hacrl is: one command per question, run from the root of a clone.
 
     python -m benchmarks.trl        one training step beside the same step of TRL
+    python -m benchmarks.vllm       generation with a real model beside vLLM
+    python -m benchmarks.real       training steps of real models together
     python -m benchmarks.scaling    how the cost of a step grows
     python -m benchmarks.two_cores  what a second core adds when two agents are independent
     python -m benchmarks.steps      where the time of a training step goes, and what saving costs

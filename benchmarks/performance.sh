@@ -1,5 +1,5 @@
 #!/bin/sh
-# Measure everything again and rewrite the tables of docs/performance.md. About 20 minutes on a quiet machine.
+# Measure everything again and rewrite the tables of docs/performance.md. Hours on a quiet machine; needs `make models`.
 set -eu
 cd "$(dirname "$0")/.."
 export OMP_NUM_THREADS=1
@@ -26,6 +26,11 @@ measure two_cores
 measure steps
 measure runtimes
 measure verifiers
+for model in models/smollm2-135m models/gemma-3-270m; do
+    measure exactness --model "$model"
+    measure trl --model "$model" --repeats 3
+done
+measure real --model models/smollm2-135m --model models/gemma-3-270m
 
 { awk -v marker="$marker" '{ print } $0 == marker { exit }' "$page"; cat "$tables"; } >"$page.new"
 mv "$page.new" "$page"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import itertools
 import statistics
 import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,18 +15,17 @@ import torch
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from benchmarks.command import JsonFile, Markdown, Repeats, command, progress, show
+from benchmarks.stopwatch import PHASES, Stopwatch
 from benchmarks.workload import SIZES
 from hacrl.analysis.simulate.synthetic import rewards
 from hacrl.analysis.tables import TextTable
 from hacrl.huggingface import no_progress_bar
 from hacrl.tasks.toy_models.tokenizers import make_tokenizer
-from hacrl.training.team import Team
 from hacrl.training.trainer import train
 
 AGENTS = 4
 STEPS = 4
 NEVER = 1_000_000
-PHASES = ("sample", "verify", "exchange", "update")
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def measure_steps(repeats: int) -> StepCosts:
         whole: dict[int, list[float]] = {NEVER: [], 1: []}
         for repeat, every in itertools.product(range(repeats), whole):
             progress(f"round {repeat + 1} of {repeats}, saving {'on' if every == 1 else 'off'}")
-            stopwatch = _Stopwatch()
+            stopwatch = Stopwatch()
             out = Path(folder) / f"run-{repeat}-{every}"
             train(_recipe(agents, every), out, reward_funcs=[rewards], display=stopwatch)
             whole[every] += stopwatch.steps
@@ -85,37 +83,6 @@ def step_tables(costs: StepCosts) -> list[TextTable]:
         TextTable(title, ("phase", "seconds", "share"), shares),
         TextTable("Whole steps, median", ("", "seconds", "difference"), saving),
     ]
-
-
-class _Stopwatch:
-    """A display that shows nothing and times the steps after the first, which warms up."""
-
-    def __init__(self) -> None:
-        self._last: float | None = None
-        self.steps: list[float] = []
-        self.phases: dict[str, list[float]] = defaultdict(list)
-
-    def start(self, team: Team, step: int) -> None:
-        """Nothing to show."""
-
-    def status(self, text: str) -> None:
-        """Nothing to show."""
-
-    def step(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Take the time."""
-        now = time.perf_counter()
-        if self._last is not None:
-            self.steps.append(now - self._last)
-            for phase in PHASES:
-                keys = [key for key in metrics if key.startswith(f"time/{phase}")]
-                self.phases[phase].append(sum(metrics[key] for key in keys))
-        self._last = now
-
-    def warn(self, text: str) -> None:
-        """Nothing to show."""
-
-    def close(self) -> None:
-        """Nothing to do."""
 
 
 def _make_agent(directory: Path, seed: int) -> Path:

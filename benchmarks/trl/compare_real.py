@@ -35,19 +35,19 @@ def compare_real(work: Workload, repeats: int, trl_dtypes: Sequence[str]) -> Com
             progress(f"round {number} of {repeats}")
             theirs_measured.append(trl.step())
             ours_measured.append(ours.step())
-        theirs_end, ours_end = trl.end(), ours.end()
+        (_, trl_memory), (engine, our_memory) = trl.finish(), ours.finish()
     trl_steps = [step.timing for step in theirs_measured]
     limits = [step.gemm_flops for step in ours_measured]
     sides = [
         make_side(
-            "trl", trl_steps, trl_steps, [s.gemm_flops for s in theirs_measured], theirs_end.memory, trl_dtype
+            "trl", trl_steps, trl_steps, [s.gemm_flops for s in theirs_measured], trl_memory, trl_dtype
         ),
         make_side(
-            ours_end.engine,
+            engine,
             [step.timing for step in ours_measured],
             trl_steps,
             limits,
-            ours_end.memory,
+            our_memory,
             model.dtype,
         ),
     ]

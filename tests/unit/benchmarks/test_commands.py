@@ -49,6 +49,9 @@ def run(module: str, *arguments: str) -> tuple[int, str, str]:
         (("--eos-hazard", "-0.1"), "--eos-hazard -0.1"),
         (("--repeats", "0"), "'--repeats'"),
         (("--peer", "trl"), "No such option: --peer"),
+        (("--model", "nowhere"), "nowhere is not the directory of a model"),
+        (("--model", "nowhere", "--replay"), "--replay and --model do not go together"),
+        (("--trl-dtype", "float16"), "--trl-dtype 'float16': choose one of auto, float32, bfloat16"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(arguments: tuple[str, ...], complaint: str) -> None:

@@ -7,25 +7,18 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from benchmarks.real_models import RealModel, prompt_ids
 from benchmarks.trl.compare_real import compare_real
 from benchmarks.trl.result import comparison_tables
 from benchmarks.workload import NO_LEARNING, Workload, workload_from_json
 from hacrl.agents.policy import Policy
-from helpers_sharing import byte_level_bpe, metaspace_bpe
+from helpers_benchmarks import small_model
 
 
 @pytest.fixture(scope="module", params=["chat", "plain"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RealModel:
-    directory = tmp_path_factory.mktemp(request.param)
-    tokenizer = byte_level_bpe() if request.param == "chat" else metaspace_bpe()
-    tokenizer.save_pretrained(directory)
-    shape = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
-    tokens = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": 0, "bos_token_id": None}
-    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **shape, **tokens)).save_pretrained(directory)
-    return RealModel(str(directory))
+    return small_model(tmp_path_factory.mktemp(request.param), chat=request.param == "chat")
 
 
 def test_the_prompts_are_those_that_an_agent_sees(model: RealModel) -> None:
