@@ -143,8 +143,8 @@ def test_settings_are_explained_and_advice_names_only_keys_of_the_recipe(name):
     texts = [symptom.change for symptom in symptoms.values()]
     texts += [str(problem) for problem in made.advice(of_agents("abcdefgh", name))]
     for text in texts:
-        named = re.findall(r"\b(\w+)\.(\w+)\b", text)
-        assert {f"{section}.{key}" for section, key in named if section in sections} <= known, text
+        named = re.findall(r"\b\w+(?:\.\w+)+\b", text)
+        assert {key for key in named if key.split(".")[0] in sections} <= known, text
     for symptom in symptoms.values():
         assert symptom.message("a", symptom.bound).startswith("a: ")
         assert not symptom.crossed(math.nan)
