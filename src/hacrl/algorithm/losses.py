@@ -54,9 +54,16 @@ def hacpo_loss(
     check_shapes(logps=(logps, "st"), own=(own, "s"), omega=(omega, "s"))
     own, mask = as_mask("own", own), as_token_mask(mask)
     own_loss = gspo_loss(
-        logps, mask, source_mean_logp, advantage, params.clip_low, params.clip_high, length_scale=length_scale
+        logps,
+        mask,
+        source_mean_logp,
+        advantage,
+        params.clip_low,
+        params.clip_high,
+        length_scale=length_scale,
+        log_ratio_cap=params.log_ratio_cap,
     )
-    ratio = sequence_ratio(logps, mask, source_mean_logp, length_scale)
+    ratio = sequence_ratio(logps, mask, source_mean_logp, length_scale, params.log_ratio_cap)
     if params.window:
         capped = ratio.clamp(window_lower(update, params), 1.0)  # mechanism 4: no gradient outside
         peer_loss = -capped * advantage
@@ -75,12 +82,13 @@ def gspo_loss(
     clip_high: float = GSPO_CLIP_HIGH,
     *,
     length_scale: Tensor | None = None,
+    log_ratio_cap: float = LOG_RATIO_BOUND,
 ) -> Tensor:
     """GSPO (arXiv 2507.18071, Eq. 5): the clipped surrogate with one ratio per response."""
     check_shapes(logps=(logps, "st"), mask=(mask, "st"), source_mean_logp=(source_mean_logp, "s"))
     mask = as_token_mask(mask)
     check_finite("source_mean_logp", source_mean_logp)
-    ratio = sequence_ratio(logps, mask, source_mean_logp, length_scale)
+    ratio = sequence_ratio(logps, mask, source_mean_logp, length_scale, log_ratio_cap)
     return _clipped_surrogate(ratio, advantage, clip_low, clip_high)
 
 

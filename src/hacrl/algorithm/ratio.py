@@ -30,6 +30,8 @@ class HacpoParams:
     """Exponent of the stop-gradient weight (mechanism 3); 0 switches it off."""
     window: bool = True
     """False: peers have no window; their ratio is clipped by GSPO's rule, like that of own responses."""
+    log_ratio_cap: float = LOG_RATIO_BOUND
+    """Log-ratios are cut here; beyond it there is no gradient. The authors' code has 10."""
 
     def __post_init__(self) -> None:
         check_number("clip_low", self.clip_low, low=0.0, high=1.0)
@@ -37,6 +39,7 @@ class HacpoParams:
         check_number("delta", self.delta, low=0.0, high=1.0)
         check_number("delta_step", self.delta_step, low=0.0, high=1.0)
         check_number("alpha", self.alpha, low=0.0, high=10.0)
+        check_number("log_ratio_cap", self.log_ratio_cap, low=0.0, high=LOG_RATIO_BOUND)
 
 
 def window_lower(update: int, params: HacpoParams) -> float:
@@ -50,17 +53,22 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     return torch.where(mask, values, 0.0).sum(-1) / mask.sum(-1)
 
 
-def bounded(log_ratio: Tensor) -> Tensor:
-    """Cut a log-ratio at +-LOG_RATIO_BOUND; beyond it there is no gradient."""
-    return log_ratio.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+def bounded(log_ratio: Tensor, cap: float = LOG_RATIO_BOUND) -> Tensor:
+    """Cut a log-ratio at +-cap; beyond it there is no gradient."""
+    return log_ratio.clamp(-cap, cap)
 
 
 def sequence_ratio(
-    logps: Tensor, mask: Tensor, source_mean_logp: Tensor, length_scale: Tensor | None = None
+    logps: Tensor,
+    mask: Tensor,
+    source_mean_logp: Tensor,
+    length_scale: Tensor | None = None,
+    cap: float = LOG_RATIO_BOUND,
 ) -> Tensor:
     """s = exp(mean_logp_learner - mean_logp_source_old): the geometric mean over tokens.
 
-    `length_scale[s]` multiplies the log-ratio, for means in another unit than the learner's tokens.
+    `length_scale[s]` multiplies the log-ratio, for means in another unit than the learner's tokens; `cap`
+    bounds it.
     """
     log_ratio = masked_mean(logps, mask) - source_mean_logp
-    return bounded(log_ratio if length_scale is None else log_ratio * length_scale).exp()
+    return bounded(log_ratio if length_scale is None else log_ratio * length_scale, cap).exp()

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field
 from torch import Tensor
 
 from hacrl.algorithm import HacpoObjective, HacpoParams, Objective, advantages, window_lower
+from hacrl.algorithm.ratio import LOG_RATIO_BOUND
 from hacrl.methods.base import View
 from hacrl.methods.common import GspoOnOwn, UsesOmega
 from hacrl.recipe.method import register
@@ -145,11 +146,20 @@ class HacpoSettings(JointGroup, UsesOmega):
     """... and that lower bound rises by this much with every update."""
     alpha: Annotated[float, Field(ge=0, le=10)] = PAPER.alpha
     """Exponent of the importance weight of peers' responses."""
+    log_ratio_cap: Annotated[float, Field(gt=0, le=LOG_RATIO_BOUND)] | None = None
+    """Log-ratios are cut at plus and minus this, and have no gradient beyond; null: 20, against overflow."""
 
     @property
     def params(self) -> HacpoParams:
         """As the loss takes them."""
-        return HacpoParams(self.clip_low, self.clip_high, self.delta, self.delta_step, self.alpha)
+        return HacpoParams(
+            self.clip_low,
+            self.clip_high,
+            self.delta,
+            self.delta_step,
+            self.alpha,
+            log_ratio_cap=self.log_ratio_cap or LOG_RATIO_BOUND,
+        )
 
     @property
     def objective(self) -> HacpoObjective:
@@ -207,6 +217,7 @@ class Hacpo(HacpoSettings):
             delta_step=0.0 if "stepwise" in self.without else self.delta_step,
             alpha=0.0 if "exponent" in self.without else self.alpha,
             window="clipping" not in self.without,
+            log_ratio_cap=self.log_ratio_cap or LOG_RATIO_BOUND,
         )
 
     def advantages(

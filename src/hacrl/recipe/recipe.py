@@ -49,6 +49,8 @@ class Recipe(Settings):
     """Prompts drawn in each step."""
     samples_per_prompt: Count = 8
     """Responses every agent draws for each prompt."""
+    max_prompt_tokens: Count | None = None
+    """Training prompts that are longer in any agent's tokens are left out; null: none is."""
     dynamic_sampling: Annotated[int, Field(ge=0)] = 0
     """How often prompts on which the rewards of each agent are all equal are replaced in a step; 0: never."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
@@ -142,6 +144,7 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
     yield from _engines(recipe)
     yield from _quantised(recipe)
     yield from _asynchronous(recipe)
+    yield from _truncation(recipe)
     if recipe.dynamic_sampling and recipe.method.critic is not None:
         yield Problem(
             "dynamic_sampling",
@@ -277,6 +280,16 @@ def _exchange(recipe: Recipe) -> Iterator[Problem]:
             f"got {topology!r}",
         )
     yield from topology_problems(recipe.exchange, names)
+
+
+def _truncation(recipe: Recipe) -> Iterator[Problem]:
+    """The source's log-probs are those of its whole response: their sum is not that of what is left."""
+    norm = recipe.exchange.length_norm
+    if recipe.exchange.truncate_overlong and norm != "own":
+        yield Problem(
+            "exchange.truncate_overlong",
+            f"expected false with exchange.length_norm: {norm}, which compares sums over the same text",
+        )
 
 
 def _warmup(recipe: Recipe) -> Iterator[Problem]:

@@ -314,6 +314,12 @@ class ExchangeSettings(Settings):
     """What log-probs are divided by: `own` (each side its own token count, the paper), `learner`, `bytes`."""
     peer_order: Literal["interleaved", "sequential"] = "interleaved"
     """Peers' responses mixed over the mini-batches, or one peer after the other (the paper)."""
+    max_prompt_tokens: Count | None = None
+    """Longest prompt of a peer's response, in the learner's tokens; null: as long as its model allows."""
+    max_response_tokens: Count | None = None
+    """Longest response of a peer, in the learner's tokens; null: as long as its model allows."""
+    truncate_overlong: bool = False
+    """Cut what is longer, prompts at the beginning and responses at the end; otherwise it is left out."""
     reverify: bool | None = None
     """Learners verify peers' responses again before training on them; null: the method's default."""
     asynchronous: AsynchronousSettings | None = None

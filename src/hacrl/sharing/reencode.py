@@ -1,6 +1,6 @@
 """Prompts and responses in one learner's tokens, and peers' log-probs in its unit.
 
-Nothing is cut: what does not fit is left out.
+What does not fit is left out, unless the learner truncates (`exchange.truncate_overlong`).
 """
 
 from __future__ import annotations
@@ -35,6 +35,12 @@ class Learner:
     encoder: Encoder
     context_length: int | None = None
     """Most tokens of prompt and response together."""
+    max_prompt_tokens: int | None = None
+    """Most tokens of the prompt of a peer's response ..."""
+    max_response_tokens: int | None = None
+    """... and of the response."""
+    truncates: bool = False
+    """Whether peers' prompts and responses that are longer are cut rather than left out."""
 
 
 class Reencoder:
@@ -60,9 +66,29 @@ class Reencoder:
         response = self._response(trajectory, complete)
         if isinstance(response, str):
             return response
+        if trajectory.source != self.learner.name:
+            return self._within_limits(prompt, response)
         if room is not None and len(prompt) + len(response) > room:
             return "response_too_long"
         return Encoded(prompt, response)
+
+    def _within_limits(self, prompt: Tokens, response: Tokens) -> Encoded | LeftOut:
+        """A peer's response that the learner may train on, cut if it is too long and the learner truncates.
+
+        As in the authors' code, the source's mean log-prob stays that of its whole response.
+        """
+        learner = self.learner
+        longest = len(prompt) if learner.max_prompt_tokens is None else learner.max_prompt_tokens
+        if len(prompt) > longest and not learner.truncates:
+            return "prompt_too_long"
+        prompt = prompt[-longest:]
+        limits = [learner.max_response_tokens]
+        if learner.context_length is not None:
+            limits.append(learner.context_length - len(prompt))
+        longest = min((limit for limit in limits if limit is not None), default=len(response))
+        if len(response) > longest and not learner.truncates:
+            return "response_too_long"
+        return Encoded(prompt, response[:longest])
 
     def _prompt(self, prompt_id: str) -> Tokens:
         if prompt_id not in self._prompt_tokens:

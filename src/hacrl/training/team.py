@@ -28,6 +28,7 @@ from hacrl.sharing import Learner, Reverify
 from hacrl.tasks import Task
 from hacrl.tasks.toy_models import models as toy_models
 from hacrl.tasks.toy_models.tokenizers import make_tokenizer
+from hacrl.training.prompt_lengths import short_enough
 from hacrl.types import Prompt, Trajectory
 
 T = TypeVar("T")
@@ -215,7 +216,7 @@ def build_team(
     if method.one_tokenizer:
         _refuse_other_tokenizers(recipe)
     drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.agents))
-    order = PromptOrder(task.train, drawn, recipe.seed)
+    order = PromptOrder(task.train, drawn, recipe.seed)  # before the models are loaded: it may refuse
     rewarder = make_rewarder(recipe, task, reward_funcs)
     evaluation_tasks = [_evaluation_task(recipe, task, rewarder)]
     for section in recipe.evaluation.tasks:
@@ -225,6 +226,14 @@ def build_team(
     runtime = make_runtime(recipe)
     dtypes = choose_dtypes(recipe, dtypes or {})
     agents = runtime.load([_blueprint(recipe, name, dtypes[name], method.critic) for name in names])
+    if recipe.max_prompt_tokens is not None:
+        encoders = [agent.encoder for agent in agents]
+        try:
+            train = short_enough(task.train, encoders, recipe.max_prompt_tokens)
+            order = PromptOrder(train, drawn, recipe.seed)
+        except BaseException:
+            runtime.close()
+            raise
     return Team(
         recipe=recipe,
         members=tuple(_member(recipe, agent) for agent in agents),
@@ -357,5 +366,13 @@ def _blueprint(recipe: Recipe, name: str, dtype: str, critic: CriticParams | Non
 
 
 def _member(recipe: Recipe, agent: Agent) -> Member:
-    learner = Learner(agent.name, agent.encoder, context_length=agent.context_length)
+    exchange = recipe.exchange
+    learner = Learner(
+        agent.name,
+        agent.encoder,
+        agent.context_length,
+        exchange.max_prompt_tokens,
+        exchange.max_response_tokens,
+        exchange.truncate_overlong,
+    )
     return Member(agent, recipe.samples_of(agent.name), learner)

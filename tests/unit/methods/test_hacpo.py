@@ -1,5 +1,7 @@
 """Methods, ablations and diagnostics on numbers small enough to check by hand."""
 
+import math
+
 import pytest
 import torch
 
@@ -49,6 +51,22 @@ def test_each_mechanism_can_be_switched_off():
     _, plain = Hacpo(without=("capability_baseline",)).advantages(REWARDS, OMEGA)
     assert plain.tolist() == [[0.75], [0.75]]
     assert Hacpo(without=("stepwise", "coefficient")).label == "hacpo-no_stepwise-no_coefficient"
+
+
+def test_a_log_ratio_has_no_gradient_beyond_its_cap():
+    """GSPO's rule passes a ratio above 1 for a negative advantage: here -s A, up to the cap."""
+    one = torch.ones(1, dtype=torch.float64)
+
+    def own_gradient(cap: float) -> float:
+        logps = torch.tensor([[2.0]], dtype=torch.float64, requires_grad=True)
+        params = HacpoParams(log_ratio_cap=cap)
+        loss = hacpo_loss(logps, one[:, None].bool(), 0 * one, -one, one.bool(), one, 0, params)
+        return torch.autograd.grad(loss, logps)[0].item()
+
+    assert own_gradient(3.0) == pytest.approx(math.exp(2.0))
+    assert own_gradient(1.5) == 0.0
+    assert Hacpo(log_ratio_cap=10.0).params.log_ratio_cap == 10.0
+    assert Hacpo().params == HacpoParams()
 
 
 def test_a_peer_is_never_up_weighted():

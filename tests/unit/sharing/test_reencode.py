@@ -93,6 +93,20 @@ def test_nothing_is_cut_to_fit(limits: dict[str, int], outcome: int | str) -> No
     assert (encoded if isinstance(encoded, str) else len(encoded.response_ids)) == outcome
 
 
+def test_peers_are_left_out_or_cut_at_their_own_limits() -> None:
+    """The prompt has 5 tokens with BOS, the response 4; own responses have no such limits."""
+    peer, limits = trajectory("peer", text="1234"), {"max_prompt_tokens": 3, "max_response_tokens": 2}
+    assert encode(peer, max_prompt_tokens=4) == "prompt_too_long"
+    assert encode(peer, max_response_tokens=3) == "response_too_long"
+    whole = encode(peer)
+    cut = encode(peer, truncates=True, **limits)
+    assert not isinstance(whole, str)
+    assert cut == Encoded(whole.prompt_ids[-3:], whole.response_ids[:2])
+    assert encode(peer, truncates=True, context_length=7) == Encoded(whole.prompt_ids, whole.response_ids[:2])
+    own = trajectory("me", text="1234", token_ids=(5, 6, 7, 8), token_logps=(-1.0,) * 4)
+    assert encode(own, truncates=True, **limits) == Encoded(whole.prompt_ids, (5, 6, 7, 8))
+
+
 def test_each_distinct_text_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     encoder, seen = rendering("char-level"), []
     plain = encoder.encode_response

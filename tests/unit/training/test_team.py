@@ -2,11 +2,13 @@
 
 import pytest
 
+from hacrl.agents.rendering import Rendering
 from hacrl.recipe import MethodSettings, RecipeError, parse_recipe
 from hacrl.tasks.toy_models import models as toy_models
+from hacrl.training.prompt_lengths import short_enough
 from hacrl.training.team import PromptOrder, build_team, vocabulary
 from hacrl.types import Prompt
-from helpers_sharing import byte_level_bpe
+from helpers_sharing import byte_level_bpe, char_level
 
 PROMPTS = [Prompt(str(number), f"question {number}") for number in range(10)]
 
@@ -74,3 +76,22 @@ def test_gpus_that_are_not_here_are_named_by_their_keys_before_anything_is_made(
     values["agents"][1]["device"] = "cuda:99"
     with pytest.raises(RecipeError, match=r"agents\.1\.device: expected cpu or auto, got 'cuda:99': there "):
         build_team(parse_recipe(values))
+
+
+def test_prompts_that_are_too_long_for_any_agent_are_left_out():
+    chars, words = Rendering(char_level()), Rendering(byte_level_bpe())
+    prompts = [Prompt(str(length), "1" * length) for length in (1, 4, 9)]
+    lengths = [[len(encoder.encode_prompt(prompt)) for prompt in prompts] for encoder in (chars, words)]
+    limit = max(both[1] for both in lengths)
+    with pytest.warns(UserWarning, match=f"1 of 3 training prompts have more than {limit} tokens"):
+        assert short_enough(prompts, [chars, words], limit) == prompts[:2]
+    assert short_enough(prompts, [chars, words], 1000) == prompts
+
+
+def test_a_limit_that_leaves_too_few_prompts_is_named():
+    settings = {"agents": [{"name": "a", "model": "toy:state-a"}], "task": "digits", "max_prompt_tokens": 1}
+    with (
+        pytest.warns(UserWarning, match="more than 1 tokens"),
+        pytest.raises(ValueError, match="has only 0 training prompts"),
+    ):
+        build_team(parse_recipe(settings))
