@@ -1,0 +1,8 @@
+"""A pool: verified responses that separately running trainers share through a disk, Redis or a bucket."""
+
+from hacrl.pool.client import PoolClient
+from hacrl.pool.entry import Entry, PoolKey, pool_key, sign
+from hacrl.pool.places import Place, PoolError, open_place
+from hacrl.pool.reader import Reader
+
+__all__ = ["Entry", "Place", "PoolClient", "PoolError", "PoolKey", "Reader", "open_place", "pool_key", "sign"]
