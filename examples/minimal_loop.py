@@ -175,8 +175,8 @@ def update(agent: Agent, rows: Sequence[Row], number: int, params: HacpoParams) 
     )
     loss = losses.sum() / len(rows)
     loss.backward()
-    torch.nn.utils.clip_grad_norm_(agent.model.parameters(), 1.0)
-    agent.optimiser.step()
+    if torch.nn.utils.clip_grad_norm_(agent.model.parameters(), 1.0):  # else all are outside the window
+        agent.optimiser.step()
     agent.optimiser.zero_grad()
     return loss.item()
 

@@ -73,7 +73,7 @@ def test_only_right_answers_are_imitated_whatever_a_peer_says(lie: str):
 
 
 def test_no_weight_moves_further_than_the_learning_rate_in_each_update(tmp_path):
-    recipe = load_recipe(DEMO, ["steps=1", "prompts_per_step=16", "optimiser.warmup_updates=0"])
+    recipe = load_recipe(DEMO, ["steps=1", "prompts_per_step=16", "optimiser.warmup_steps=0"])
     team = build_team(recipe)
     try:
         before = {member.name: state_of(member.policy, tmp_path) for member in team.members}

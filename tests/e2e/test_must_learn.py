@@ -51,12 +51,13 @@ def mini_batches(agent, prompts, seed, *, shuffled=False):
 def gain(base, seed, *, shuffled=False):
     """How much sampled test accuracy GSPO adds."""
     task = load_procedural("digits", train=STEPS * 33, test=300, seed=100 + seed)
-    optimiser = OptimiserSettings(learning_rate=3e-4, betas=(0.9, 0.98), warmup_updates=10, kl=0.0)
+    optimiser = OptimiserSettings(learning_rate=3e-4, betas=(0.9, 0.98), warmup_steps=2, kl=0.0)
     agent = Policy.load("learner", base, optimiser=optimiser)
     before = accuracy(agent, task.test, samples=2)["mean"]
     for step in range(STEPS):
         prompts = task.train[step * PROMPTS : (step + 1) * PROMPTS]
-        agent.update(mini_batches(agent, prompts, 1000 * seed + step, shuffled=shuffled), objective)
+        batches = mini_batches(agent, prompts, 1000 * seed + step, shuffled=shuffled)
+        agent.update(batches, objective, steps_done=step + 0.5)
     return accuracy(agent, task.test, samples=2)["mean"] - before
 
 

@@ -71,7 +71,7 @@ def stage(tmp_path_factory):
         key: replace(agent, body=replace(agent.body, width=16, layers=1, heads=2), stages=hasty)
         for key, agent in toy_models.AGENTS.items()
     }
-    short = ["steps=1", "prompts_per_step=4", "evaluation.prompts=4", "optimiser.warmup_updates=0"]
+    short = ["steps=1", "prompts_per_step=4", "evaluation.prompts=4", "optimiser.warmup_steps=0"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setattr(toy_models, "AGENTS", tiny)

@@ -46,9 +46,16 @@ class Agent(Protocol):
         """A step's rows with the critic's values and advantages; unchanged without a critic."""
 
     def update(
-        self, mini_batches: Sequence[MiniBatch], objective: Objective, done: int = 0
+        self,
+        mini_batches: Sequence[MiniBatch],
+        objective: Objective,
+        done: int = 0,
+        steps_done: float | None = None,
     ) -> list[UpdateReport]:
-        """One optimiser step per mini-batch; `done` counts the updates already made in this step."""
+        """One optimiser step per mini-batch; `done` counts the updates already made in this step.
+
+        `steps_done` counts the steps of the run, for the learning rate.
+        """
 
     def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
         """Flat gradient of one update's loss; nothing changes."""

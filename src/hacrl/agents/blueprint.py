@@ -27,7 +27,7 @@ class Blueprint:
     """With the agent's own learning rate; None: it is not going to be trained."""
     updates: UpdatesSettings = field(default_factory=UpdatesSettings)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
-    total_updates: int | None = None
+    total_steps: int | None = None
     """Of the whole run, for learning rates that decay."""
     critic: CriticParams | None = None
     seed: int = 0
@@ -54,7 +54,7 @@ class Blueprint:
             dtype=DTYPES.get(self.agent.dtype),
             optimiser=self.optimiser,
             updates=self.updates,
-            total_updates=self.total_updates,
+            total_steps=self.total_steps,
             lora=self.agent.lora,
             critic=self.critic,
             engine=self.agent.engine,

@@ -67,10 +67,10 @@ class Critic:
         params: CriticParams,
         optimiser: OptimiserSettings,
         updates: UpdatesSettings | None = None,
-        total_updates: int | None = None,
+        total_steps: int | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        """`optimiser`, `updates` and `total_updates` are the agent's."""
+        """`optimiser`, `updates` and `total_steps` are the agent's."""
         self._agent = agent
         self._params = params
         self._budget = (updates or UpdatesSettings()).tokens_per_micro_batch
@@ -81,7 +81,7 @@ class Critic:
         trained = {name: p for name, p in self._network.named_parameters() if p.requires_grad}
         rate = params.learning_rate or LEARNING_RATE_FACTOR * optimiser.learning_rate
         settings = optimiser.model_copy(update={"learning_rate": rate})
-        self.optimiser = Optimiser(trained, settings, total_updates)
+        self.optimiser = Optimiser(trained, settings, total_steps)
 
     def values(self, rows: Sequence[Row]) -> Tensor:
         """Values [s, t], each read before its response token; 0 where padded."""
@@ -115,7 +115,7 @@ class Critic:
         judged = iter([_judged(row, *judgement) for row, *judgement in zip(rows, *columns, strict=True)])
         return tuple(tuple(next(judged) for _ in mini_batch) for mini_batch in mini_batches)
 
-    def update(self, mini_batch: MiniBatch) -> float:
+    def update(self, mini_batch: MiniBatch, steps_done: float | None = None) -> float:
         """One optimiser step on the mean over all tokens -> the loss before it."""
         tokens = [(row.prompt_ids, row.response_ids) for row in mini_batch]
         count = sum(len(response) for _, response in tokens)
@@ -137,7 +137,7 @@ class Critic:
         except BaseException:  # a partial gradient must not leak into the next update
             self.optimiser.discard_gradients()
             raise
-        self.optimiser.step(norm)
+        self.optimiser.step(norm, steps_done)
         return total
 
     def move(self, device: torch.device) -> None:

@@ -16,30 +16,31 @@ WEIGHT, MOMENT = "weight/", "exp_avg/"
 """Prefixes of weights and of first moments in `Optimiser.tensors`; the parameter's name follows."""
 
 
-def learning_rate_factor(settings: OptimiserSettings, update: int, total_updates: int | None) -> float:
-    """Share of the peak learning rate at an update counted from 0: linear warm-up, then the schedule.
+def learning_rate_factor(settings: OptimiserSettings, steps_done: float, total_steps: int | None) -> float:
+    """Share of the peak learning rate after so many steps of the run: linear warm-up, then the schedule.
 
-    A schedule that decays reaches 0 after `total_updates`.
+    It follows the run's steps and not the updates: methods that make more updates in a step would otherwise
+    warm up and decay earlier than others. A schedule that decays reaches 0 after `total_steps`.
     """
-    if update < settings.warmup_updates:
-        return update / settings.warmup_updates
+    if steps_done < settings.warmup_steps:
+        return steps_done / settings.warmup_steps
     if settings.schedule == "constant":
         return 1.0
-    assert total_updates is not None
-    done = (update - settings.warmup_updates) / (total_updates - settings.warmup_updates)
+    assert total_steps is not None
+    done = (steps_done - settings.warmup_steps) / (total_steps - settings.warmup_steps)
     if settings.schedule == "linear":
         return max(0.0, 1.0 - done)
     return max(0.0, 0.5 * (1.0 + math.cos(math.pi * min(1.0, done))))
 
 
-def _check_schedule(settings: OptimiserSettings, total_updates: int | None) -> None:
+def _check_schedule(settings: OptimiserSettings, total_steps: int | None) -> None:
     """Refuse a schedule that decays without knowing when it ends."""
     if settings.schedule == "constant":
         return
-    if total_updates is None or total_updates <= settings.warmup_updates:
+    if total_steps is None or total_steps <= settings.warmup_steps:
         raise AgentError(
-            f"total_updates is {total_updates}: a {settings.schedule} schedule needs the number of updates "
-            f"of the whole run, more than its warmup_updates ({settings.warmup_updates})"
+            f"total_steps is {total_steps}: a {settings.schedule} schedule needs the number of steps "
+            f"of the whole run, more than its warmup_steps ({settings.warmup_steps})"
         )
 
 
@@ -54,12 +55,12 @@ class Optimiser:
         self,
         parameters: Mapping[str, nn.Parameter],
         settings: OptimiserSettings,
-        total_updates: int | None = None,
+        total_steps: int | None = None,
     ) -> None:
-        """`total_updates` of the whole run: a linear or cosine schedule has to know them."""
-        _check_schedule(settings, total_updates)
+        """`total_steps` of the whole run: a linear or cosine schedule has to know them."""
+        _check_schedule(settings, total_steps)
         self._settings = settings
-        self._total_updates = total_updates
+        self._total_steps = total_steps
         self.parameters = dict(parameters)
         self._masters = {
             name: parameter if parameter.dtype == torch.float32 else nn.Parameter(parameter.detach().float())
@@ -77,11 +78,14 @@ class Optimiser:
         """Number of updates made so far."""
         return int(self._updates)
 
-    @property
-    def learning_rate(self) -> float:
-        """Of the next update."""
-        factor = learning_rate_factor(self._settings, self.updates, self._total_updates)
-        return self._settings.learning_rate * factor
+    def learning_rate(self, steps_done: float | None) -> float:
+        """Of an update after so many steps of the run; None will do if it is always the same."""
+        settings = self._settings
+        if settings.schedule == "constant" and not settings.warmup_steps:
+            return settings.learning_rate
+        if steps_done is None:
+            raise AgentError("a learning rate with warm-up or decay follows the steps: pass steps_done")
+        return settings.learning_rate * learning_rate_factor(settings, steps_done, self._total_steps)
 
     def gradients(self) -> dict[str, Tensor]:
         """The sum since the last step, in fp32, of every weight that has a gradient."""
@@ -105,17 +109,29 @@ class Optimiser:
         """Norm over all gradients, before clipping."""
         return whole(nn.utils.get_total_norm(list(self.gradients().values())))
 
-    def step(self, gradient_norm: Tensor) -> None:
-        """Clip the gradients to the maximum norm and update the weights."""
+    def step(self, gradient_norm: Tensor, steps_done: float | None = None) -> bool:
+        """Clip the gradients to the maximum norm and update the weights -> whether that was done.
+
+        Without any gradient AdamW would still follow its momentum and decay the weights. Such an update is
+        skipped, so that not even the moments change, unless the settings want it as it is.
+        """
+        learning_rate = self.learning_rate(steps_done)
         self.collect_gradients()
+        if not bool(gradient_norm):
+            self.discard_gradients()  # there may be none or zeros, which is the same for a skipped update
+            if self._settings.skip_empty_updates:
+                return False
+            for master in self._masters.values():
+                master.grad = torch.zeros_like(master)
         with_gradient = [master for master in self._masters.values() if master.grad is not None]
         nn.utils.clip_grads_with_norm_(with_gradient, self._settings.max_grad_norm, gradient_norm)
         for group in self._adamw.param_groups:
-            group["lr"] = self.learning_rate
+            group["lr"] = learning_rate
         self._adamw.step()
         self.refresh()
         self.discard_gradients()
         self._updates += 1
+        return True
 
     def discard_gradients(self) -> None:
         """Forget all gradients."""
@@ -133,7 +149,7 @@ class Optimiser:
             moments.update({key: value.to(device) for key, value in moments.items()})
 
     def tensors(self) -> dict[str, Tensor]:
-        """Weights, moments and the position in the schedule: not copied, this rank's part if sharded."""
+        """Weights, moments and the number of updates: not copied, this rank's part if sharded."""
         tensors = {"updates": self._updates}
         for name, master in self._masters.items():
             tensors[f"{WEIGHT}{name}"] = master.detach()

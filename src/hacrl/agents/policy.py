@@ -61,7 +61,7 @@ class Policy:
         *,
         optimiser: OptimiserSettings | None = None,
         updates: UpdatesSettings | None = None,
-        total_updates: int | None = None,
+        total_steps: int | None = None,
         lora: LoraSettings | None = None,
         critic: CriticParams | None = None,
         engine: VllmSettings | None = None,
@@ -73,7 +73,7 @@ class Policy:
         """Use a model in memory as an agent; it is trained in place.
 
         Without `optimiser` the agent samples and scores but cannot be trained: it has neither moments nor a
-        copy of its initial weights. A learning rate that decays needs `total_updates`, those of the
+        copy of its initial weights. A learning rate that decays needs `total_steps`, those of the
         whole run. `seed` initialises the LoRA adapters. With `critic` a second model judges its
         responses (`judge`), which PPO needs. With `engine` vLLM draws its responses and is started
         for these `sampling` settings, otherwise the built-in sampler. `prompting` says how its prompts are
@@ -92,13 +92,13 @@ class Policy:
         self.encoder = _make_encoder(name, self._model, tokenizer, prompting)
         self._ranks = ranks or Ranks()
         # The critic and the reference copy the model, so they are made before it is sharded.
-        self._critic = self._make_critic(critic, optimiser, total_updates)
+        self._critic = self._make_critic(critic, optimiser, total_steps)
         checkpointing = self._updates.gradient_checkpointing
         loading.check_finite(self._model, name)
         self._backends = choose_backends(self._model, checkpointing, sharded=self._ranks.several)
         self._reference = self._make_reference(optimiser)
         self._ranks.shard(self._model)
-        self._updater = self._make_updater(optimiser, total_updates)
+        self._updater = self._make_updater(optimiser, total_steps)
         self._engine: VllmEngine | None = None
         if engine is not None:
             self._engine = VllmEngine(name, self._model, tokenizer, engine, sampling or SamplingSettings())
@@ -113,7 +113,7 @@ class Policy:
         dtype: torch.dtype | None = None,
         optimiser: OptimiserSettings | None = None,
         updates: UpdatesSettings | None = None,
-        total_updates: int | None = None,
+        total_steps: int | None = None,
         lora: LoraSettings | None = None,
         critic: CriticParams | None = None,
         engine: VllmSettings | None = None,
@@ -142,7 +142,7 @@ class Policy:
             tokenizer,
             optimiser=optimiser,
             updates=updates,
-            total_updates=total_updates,
+            total_steps=total_steps,
             lora=lora,
             critic=critic,
             engine=engine,
@@ -226,11 +226,16 @@ class Policy:
             return self._critic.judge(mini_batches)
 
     def update(
-        self, mini_batches: Sequence[MiniBatch], objective: Objective, done: int = 0
+        self,
+        mini_batches: Sequence[MiniBatch],
+        objective: Objective,
+        done: int = 0,
+        steps_done: float | None = None,
     ) -> list[UpdateReport]:
         """One optimiser step per mini-batch that has rows; the objective gets the number of earlier ones.
 
-        A critic is updated too, on the same rows. `done` counts the updates already made in this step.
+        A critic is updated too, on the same rows. `done` counts the updates already made in this step, and
+        `steps_done` the steps of the run: a learning rate with warm-up or decay needs them.
         """
         updater = self._trained()
         reports: list[UpdateReport] = []
@@ -241,8 +246,8 @@ class Policy:
             with explain_out_of_memory(
                 self.name, "updating", "tokens_per_micro_batch (or set gradient_checkpointing)"
             ):
-                value_loss = self._critic.update(mini_batch) if self._critic else 0.0
-                report = updater.update(mini_batch, objective, done + len(reports), number)
+                value_loss = self._critic.update(mini_batch, steps_done) if self._critic else 0.0
+                report = updater.update(mini_batch, objective, done + len(reports), number, steps_done)
                 reports.append(replace(report, value_loss=value_loss))
         return reports
 
@@ -264,7 +269,7 @@ class Policy:
                 self._tokenizer.save_pretrained(directory)
 
     def write_state(self, folder: str | Path) -> None:
-        """Write the exact training state: trained weights, moments, position in the schedule.
+        """Write the exact training state: trained weights, moments, number of updates.
 
         It includes the critic's, which `save` leaves out.
         """
@@ -349,14 +354,14 @@ class Policy:
         return checked(drawn, self._score(rows), settings.max_logprob_difference, cap)
 
     def _make_critic(
-        self, params: CriticParams | None, optimiser: OptimiserSettings | None, total_updates: int | None
+        self, params: CriticParams | None, optimiser: OptimiserSettings | None, total_steps: int | None
     ) -> Critic | None:
         if params is None:
             return None
         if optimiser is None:
             raise AgentError(f"agent {self.name!r}: a critic has to be trained, pass `optimiser` as well")
         return Critic(
-            self.name, self._model, params, optimiser, self._updates, total_updates, ranks=self._ranks
+            self.name, self._model, params, optimiser, self._updates, total_steps, ranks=self._ranks
         )
 
     def _make_reference(self, optimiser: OptimiserSettings | None) -> ReferenceLogps | None:
@@ -367,14 +372,14 @@ class Policy:
             return without_adapters(self._whole, self._backends.scorer)
         return FrozenCopy(self._model, self._backends.scorer, self._ranks)
 
-    def _make_updater(self, optimiser: OptimiserSettings | None, total_updates: int | None) -> Updater | None:
+    def _make_updater(self, optimiser: OptimiserSettings | None, total_steps: int | None) -> Updater | None:
         if optimiser is None:
             return None
         trainable = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
         return Updater(
             self.name,
             self._backends.scorer,
-            Optimiser(trainable, optimiser, total_updates),
+            Optimiser(trainable, optimiser, total_steps),
             self._updates.tokens_per_micro_batch,
             self._model.device,
             self._ranks,

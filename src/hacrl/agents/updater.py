@@ -36,6 +36,8 @@ class UpdateReport:
     """Mean low-variance KL to the initial policy over own rows; 0 when it is not computed."""
     value_loss: float = 0.0
     """Of the critic, before its own update; 0 without a critic."""
+    skipped: bool = False
+    """Whether there was no gradient at all, so that nothing changed (`optimiser.skip_empty_updates`)."""
 
 
 class Updater:
@@ -62,11 +64,20 @@ class Updater:
         self._kl = kl
         self._reference = reference
 
-    def update(self, mini_batch: MiniBatch, objective: Objective, update: int, number: int) -> UpdateReport:
+    def update(
+        self,
+        mini_batch: MiniBatch,
+        objective: Objective,
+        update: int,
+        number: int,
+        steps_done: float | None = None,
+    ) -> UpdateReport:
         """One optimiser step on the mean over the rows.
 
-        `update` counts the updates already made in this step; `number` is the mini-batch's index, for errors.
+        `update` counts the updates already made in this step; `number` is the mini-batch's index, for errors;
+        `steps_done` of the run set the learning rate.
         """
+        learning_rate = self.optimiser.learning_rate(steps_done)
         trained = [i for i, row in enumerate(mini_batch) if self._has_gradient(row)]
         batches = self._batches(mini_batch, trained)
         try:
@@ -74,16 +85,13 @@ class Updater:
                 self._accumulate([mini_batch[i] for i in batch], objective, update, mini_batch)
                 for batch in batches
             ]
-            losses, kls, mean_logps, learns = self._ranks.total(_in_order(parts, batches, len(mini_batch)))
-            if not bool(learns.any()):
-                self.optimiser.discard_gradients()  # with several ranks they are zeros, not None
+            losses, kls, mean_logps = self._ranks.total(_in_order(parts, batches, len(mini_batch)))
             norm = self.optimiser.gradient_norm()
             self._refuse_non_finite(losses, float(norm), number, mini_batch)
         except BaseException:  # a partial gradient must not leak into the next update
             self.optimiser.discard_gradients()
             raise
-        learning_rate = self.optimiser.learning_rate
-        self.optimiser.step(norm)
+        made = self.optimiser.step(norm, steps_done)
         return UpdateReport(
             loss=float(losses.mean()),
             grad_norm=float(norm),
@@ -91,6 +99,7 @@ class Updater:
             mean_logps=_only_of(trained, mean_logps),
             tokens=sum(len(mini_batch[i].response_ids) for i in trained),
             kl=float(kls.sum()) / max(1, sum(row.own for row in mini_batch)),
+            skipped=not made,
         )
 
     def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
@@ -129,7 +138,7 @@ class Updater:
     ) -> Tensor:
         """Add one micro-batch's share of the gradient.
 
-        Returns its rows' losses, KLs, mean log-probs, and whether they have a gradient: [4, s].
+        Returns its rows' losses, KLs and mean log-probs: [3, s].
         """
         if not batch:
             return self._idle(mini_batch[0])
@@ -142,14 +151,13 @@ class Updater:
         if self._reference is not None and (self._ranks.several or any(row.own for row in batch)):
             kls = kl_low_variance(logps, self._reference(rows), mask) * data.own
             losses = losses + self._kl * kls
-        learns = losses.requires_grad  # an objective may leave rows without any gradient
-        if learns:
+        if losses.requires_grad:  # an objective may leave rows without any gradient
             torch.autograd.backward(losses.sum() / len(mini_batch))
         elif self._ranks.several:
             torch.autograd.backward(logps, torch.zeros_like(logps))
         self.optimiser.collect_gradients()
         mean_logps = logps.detach().sum(1) / mask.sum(1)
-        return torch.stack([losses.detach(), kls.detach(), mean_logps, torch.full_like(mean_logps, learns)])
+        return torch.stack([losses.detach(), kls.detach(), mean_logps])
 
     def _idle(self, row: TrainingRow) -> Tensor:
         """Run the model along with the ranks that have more rows, with a gradient of 0."""
@@ -159,7 +167,7 @@ class Updater:
             self._reference(rows)
         torch.autograd.backward(logps, torch.zeros_like(logps))
         self.optimiser.collect_gradients()
-        return torch.empty(4, 0, device=self._device)
+        return torch.empty(3, 0, device=self._device)
 
     def _refuse_non_finite(self, losses: Tensor, norm: float, number: int, mini_batch: MiniBatch) -> None:
         if bool(losses.isfinite().all()) and math.isfinite(norm):
@@ -183,7 +191,7 @@ class Updater:
 
 def _in_order(parts: Sequence[Tensor], batches: Sequence[Sequence[int]], rows: int) -> Tensor:
     """The micro-batches' columns in the order of the mini-batch's rows; 0 for rows not computed."""
-    ordered = torch.zeros(4, rows)
+    ordered = torch.zeros(3, rows)
     if parts:
         order = [row for batch in batches for row in batch]
         ordered[:, order] = torch.cat([part.float() for part in parts], 1).cpu()  # off the device at once

@@ -248,7 +248,7 @@ class Hacpo(HacpoSettings):
         return {"window": bounds or "-"}
 
     def advice(self, recipe: Recipe) -> Iterator[Problem]:
-        """A closed window: peers' responses have no gradient, but Adam's momentum still moves the weights."""
+        """A closed window: the updates on peers' responses have no gradient."""
         windows = {agent.name: self.windows(recipe, agent.name) for agent in recipe.agents}
         closed = {name: sum(lower >= 1.0 for lower in lowers) for name, lowers in windows.items()}
         if any(closed.values()):

@@ -17,10 +17,9 @@ from hacrl.sharing import LossTerm
 
 @register
 class HacpoMuted(HacpoSettings):
-    """HACPO whose peers' responses have gradient 0: the effect of the extra optimiser steps alone.
+    """HACPO whose peers' responses have gradient 0: what is left are its baseline and empty updates.
 
-    They are computed and weighted with 0. (A mini-batch of responses with advantage 0 would not be computed,
-    and without any gradient an optimiser leaves the weights alone instead of following its momentum.)
+    With `optimiser.skip_empty_updates: false`, as in the paper, these follow AdamW's momentum.
     """
 
     name: Literal["hacpo_muted"] = "hacpo_muted"

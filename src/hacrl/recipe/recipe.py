@@ -125,8 +125,8 @@ class Recipe(Settings):
 
 def _contradictions(recipe: Recipe) -> Iterator[Problem]:
     """Settings that are valid alone but not together."""
-    exchange_problems = [*_same_names(recipe), *_exchange(recipe)]
-    yield from exchange_problems
+    yield from _same_names(recipe)
+    yield from _exchange(recipe)
     mini_batches = recipe.updates.mini_batches * recipe.rollout_factor
     if mini_batches > recipe.prompts_per_step:
         yield Problem(
@@ -136,8 +136,11 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
         )
     if recipe.reward.verifier is not None and recipe.reward.functions:
         yield Problem("reward.verifier", "reward.functions replace it: set only one of the two")
-    if not exchange_problems:
-        yield from _warmup(recipe)
+    if recipe.optimiser.warmup_steps >= recipe.steps:
+        yield Problem(
+            "optimiser.warmup_steps",
+            f"expected fewer than the run's {recipe.steps} steps, got {recipe.optimiser.warmup_steps}",
+        )
     if recipe.evaluation.keep == "best" and recipe.evaluation.every == 0:
         yield Problem("evaluation.every", "expected more than 0 with evaluation.keep: best, got 0")
     yield from _runtime(recipe)
@@ -289,15 +292,4 @@ def _truncation(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(
             "exchange.truncate_overlong",
             f"expected false with exchange.length_norm: {norm}, which compares sums over the same text",
-        )
-
-
-def _warmup(recipe: Recipe) -> Iterator[Problem]:
-    warmup = recipe.optimiser.warmup_updates
-    if not warmup:
-        return
-    fewest = min(recipe.updates_per_step(agent.name) for agent in recipe.agents) * recipe.steps
-    if warmup >= fewest:
-        yield Problem(
-            "optimiser.warmup_updates", f"expected fewer than the run's {fewest} updates, got {warmup}"
         )

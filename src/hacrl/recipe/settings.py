@@ -256,8 +256,10 @@ class OptimiserSettings(Settings):
     """AdamW's weight decay."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """The learning rate after the warm-up; `linear` and `cosine` reach 0 at the end of the run."""
-    warmup_updates: Annotated[int, Field(ge=0)] = 0
-    """Updates over which the learning rate rises linearly from 0."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Training steps over which the learning rate rises linearly from 0, however many updates they have."""
+    skip_empty_updates: bool = True
+    """Updates without any gradient change nothing; false: AdamW goes on by its momentum, as in the paper."""
     max_grad_norm: Above0 = 1.0
     """Gradients are clipped to this norm."""
     kl: AtLeast0 = 0.001

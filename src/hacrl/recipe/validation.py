@@ -38,7 +38,10 @@ PATTERNS = {
 MOVED = dict.fromkeys(
     ("exchange.shuffled", "exchange.inverted"),
     "agents that misreport their rewards belong to a comparison: see `faults` of a plan in docs/compare.md",
-)
+) | {
+    "optimiser.warmup_updates": "set optimiser.warmup_steps, which counts training steps: all methods warm "
+    "up over the same part of the run"
+}
 """Keys of older versions, and what has replaced them."""
 
 

@@ -125,6 +125,7 @@ class _Totals(_Shape):
     generated_tokens: Count = 0
     trained_tokens: Count = 0
     updates: Count = 0
+    skipped_updates: Count = 0
 
 
 class _Result(_Shape):
@@ -135,6 +136,7 @@ class _Result(_Shape):
     generated_tokens: Count
     trained_tokens: Count
     updates: Count
+    skipped_updates: Count = 0
     exported_step: Count | None = None
     retired: str | None
 

@@ -95,10 +95,14 @@ class RemoteAgent(AgentProxy):
         return tuple(mini_batches) if self._blueprint.critic is None else super().judge(mini_batches)
 
     def update(
-        self, mini_batches: Sequence[MiniBatch], objective: Objective, done: int = 0
+        self,
+        mini_batches: Sequence[MiniBatch],
+        objective: Objective,
+        done: int = 0,
+        steps_done: float | None = None,
     ) -> list[UpdateReport]:
         """Also remembers the update, to replay it after a restart."""
-        arguments = (mini_batches, objective, done)
+        arguments = (mini_batches, objective, done, steps_done)
         try:
             reports = super().update(*arguments)
         except AgentError:

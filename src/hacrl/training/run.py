@@ -58,7 +58,7 @@ class Progress:
     cpu_seconds: float = 0.0
     """Used in training steps, verifier processes included."""
     totals: dict[str, Counter[str]] = field(default_factory=dict)
-    """Per agent: rollouts, generated_tokens, trained_tokens, updates."""
+    """Per agent: rollouts, generated_tokens, trained_tokens, updates, skipped_updates."""
     before: Evaluations = field(default_factory=dict)
     after: Evaluations = field(default_factory=dict)
 
@@ -72,7 +72,8 @@ class Progress:
             totals["generated_tokens"] += len(trajectory.token_ids)
         for name, reports in record.reports.items():
             totals = self.totals.setdefault(name, Counter())
-            totals["updates"] += len(reports)
+            totals["updates"] += sum(not report.skipped for report in reports)
+            totals["skipped_updates"] += sum(report.skipped for report in reports)
             totals["trained_tokens"] += sum(report.tokens for report in reports)
 
 

@@ -24,7 +24,7 @@ from hacrl.training.rollouts import draw_step
 from hacrl.training.step_metrics import method_metrics
 from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Member, Team
-from hacrl.training.updates import cosines, gradients_by_part
+from hacrl.training.updates import cosines, gradients_by_part, numbered_updates
 from hacrl.types import Prompt, Trajectory
 
 
@@ -134,13 +134,18 @@ def audit(team: Team, member: Member, record: StepRecord) -> None:
 
 
 def update(member: Member, record: StepRecord) -> list[UpdateReport]:
-    """The learner's updates of this step, up to the first loss that is not finite."""
+    """The learner's updates of this step, up to the first loss that is not finite.
+
+    Each has the learning rate of the middle of its share of the step: whatever the number of updates, all
+    methods warm up and decay alike.
+    """
     reports: list[UpdateReport] = []
+    updates = list(numbered_updates(record.batches[member.name]))
     with record.timed(f"update/{member.name}"):
         try:
-            for group in record.batches[member.name].update_groups:
-                for mini_batch in group.updates:
-                    reports += member.policy.update([mini_batch], group.objective, done=len(reports))
+            for number, objective, mini_batch in updates:
+                steps_done = record.step - 1 + (number + 0.5) / len(updates)
+                reports += member.policy.update([mini_batch], objective, number, steps_done)
         except NonFiniteLoss as error:
             record.failures[member.name] = str(error)
     return reports

@@ -98,7 +98,8 @@ def _updates(reports: Sequence[UpdateReport]) -> Iterator[tuple[str, float]]:
     yield "grad_norm", _mean([report.grad_norm for report in reports])
     yield "learning_rate", reports[-1].learning_rate if reports else math.nan
     yield "kl", _mean([report.kl for report in reports])
-    yield "updates", len(reports)
+    yield "updates", sum(not report.skipped for report in reports)
+    yield "skipped_updates", sum(report.skipped for report in reports)
     yield "trained_tokens", sum(report.tokens for report in reports)
 
 

@@ -359,7 +359,7 @@ def _blueprint(recipe: Recipe, name: str, dtype: str, critic: CriticParams | Non
         optimiser=recipe.optimiser.model_copy(update={"learning_rate": recipe.learning_rate_of(name)}),
         updates=recipe.updates,
         sampling=recipe.sampling,
-        total_updates=recipe.updates_per_step(name) * recipe.steps,
+        total_steps=recipe.steps,
         critic=critic,
         seed=recipe.seed,
     )

@@ -138,7 +138,7 @@ def summarise(run: Run) -> dict[str, Any]:
             "exported_step": best[member.name].step if member.name in best else progress.step,
             **{
                 key: progress.totals.get(member.name, Counter())[key]
-                for key in ("rollouts", "generated_tokens", "trained_tokens", "updates")
+                for key in ("rollouts", "generated_tokens", "trained_tokens", "updates", "skipped_updates")
             },
             "retired": run.team.retired.get(member.name),
         }

@@ -21,12 +21,12 @@ from hacrl.recipe.settings import OptimiserSettings
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
 @pytest.mark.parametrize("warmup", [0, 3])
 def test_schedules_are_those_of_transformers(schedule: Any, warmup: int) -> None:
-    settings = OptimiserSettings(schedule=schedule, warmup_updates=warmup)
+    settings = OptimiserSettings(schedule=schedule, warmup_steps=warmup)
     sgd = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
     name = "constant_with_warmup" if schedule == "constant" else schedule
     theirs = get_scheduler(name, sgd, num_warmup_steps=warmup, num_training_steps=10)
-    for update in range(13 if schedule != "cosine" else 11):
-        assert learning_rate_factor(settings, update, 10) == pytest.approx(
+    for step in range(13 if schedule != "cosine" else 11):
+        assert learning_rate_factor(settings, step, 10) == pytest.approx(
             sgd.param_groups[0]["lr"], abs=1e-12
         )
         sgd.step()
@@ -39,11 +39,55 @@ def test_a_finished_cosine_stays_at_zero() -> None:
 
 @pytest.mark.parametrize(("warmup", "total"), [(0, None), (9, 9)])
 def test_a_schedule_that_decays_has_to_know_its_end(warmup: int, total: int | None) -> None:
-    settings = OptimiserSettings(schedule="linear", warmup_updates=warmup)
+    settings = OptimiserSettings(schedule="linear", warmup_steps=warmup)
     with pytest.raises(
-        AgentError, match=rf"total_updates is {total}: a linear .* warmup_updates \({warmup}\)"
+        AgentError, match=rf"total_steps is {total}: a linear .* warmup_steps \({warmup}\)"
     ):
         Optimiser({"w": nn.Parameter(torch.zeros(1))}, settings, total)
+
+
+def test_a_warm_up_has_to_know_where_the_run_is() -> None:
+    weight = nn.Parameter(torch.zeros(1))
+    optimiser = Optimiser({"w": weight}, OptimiserSettings(learning_rate=1.0, warmup_steps=4))
+    assert [optimiser.learning_rate(steps) for steps in (0.5, 3, 4, 99.5)] == [0.125, 0.75, 1.0, 1.0]
+    with pytest.raises(AgentError, match="pass steps_done"):
+        optimiser.step(optimiser.gradient_norm())
+
+
+@pytest.mark.parametrize("empty", [None, [0.0, 0.0]])
+def test_an_update_without_gradient_changes_nothing(empty: list[float] | None) -> None:
+    """Neither momentum nor weight decay moves the weights, and the next update is as if it had not been."""
+    gradients = [[3.0, 4.0], empty, empty, [0.1, -0.2]]
+    skipping, without = (nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2))
+    settings = OptimiserSettings(learning_rate=0.1, weight_decay=0.2)
+    first, second = Optimiser({"w": skipping}, settings), Optimiser({"w": without}, settings)
+    made = []
+    for gradient in gradients:
+        skipping.grad = None if gradient is None else torch.tensor(gradient)
+        before = {key: value.clone() for key, value in first.tensors().items()}
+        made.append(first.step(first.gradient_norm()))
+        unchanged = all(torch.equal(value, before.get(key, value)) for key, value in first.tensors().items())
+        assert unchanged is not made[-1]
+    assert made == [True, False, False, True]
+    for gradient in (gradients[0], gradients[-1]):
+        without.grad = torch.tensor(gradient)
+        second.step(second.gradient_norm())
+    assert all(torch.equal(value, second.tensors()[key]) for key, value in first.tensors().items())
+
+
+@pytest.mark.parametrize("empty", [None, [0.0, 0.0]])
+def test_the_papers_empty_updates_follow_the_momentum(empty: list[float] | None) -> None:
+    ours, theirs = (nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2))
+    optimiser = Optimiser({"w": ours}, OptimiserSettings(learning_rate=0.1, skip_empty_updates=False))
+    adamw = torch.optim.AdamW([theirs], lr=0.1, weight_decay=0.01)
+    for gradient in ([0.3, 0.4], empty, empty):
+        ours.grad = None if gradient is None else torch.tensor(gradient)
+        theirs.grad = torch.zeros(2) if gradient is None else torch.tensor(gradient)
+        before = ours.tolist()
+        assert optimiser.step(optimiser.gradient_norm())
+        adamw.step()
+        assert torch.allclose(ours, theirs, rtol=1e-6)
+        assert ours.tolist() != before
 
 
 def test_steps_are_clipped_adamw() -> None:
@@ -87,9 +131,12 @@ def test_gradients_in_half_precision_are_added_up_in_fp32() -> None:
 
 
 def farthest(gradients: Sequence[float], betas: tuple[float, float]) -> float:
-    """The longest way of a weight in one of the updates, in learning rates."""
+    """The longest way of a weight in one of the updates, empty ones included, in learning rates."""
     weight = nn.Parameter(torch.zeros(1))
-    optimiser = Optimiser({"w": weight}, OptimiserSettings(learning_rate=1.0, betas=betas, weight_decay=0.0))
+    optimiser = Optimiser(
+        {"w": weight},
+        OptimiserSettings(learning_rate=1.0, betas=betas, weight_decay=0.0, skip_empty_updates=False),
+    )
     ways = []
     for gradient in gradients:
         before = weight.item()

@@ -100,6 +100,19 @@ def test_the_objective_is_told_the_update_and_gets_the_rows() -> None:
     assert seen[1][2] == [False] * 3
 
 
+@pytest.mark.parametrize("skips", [True, False])
+def test_updates_without_gradient_are_skipped(skips: bool) -> None:
+    """Without an advantage, or with one that the objective gives the weight 0."""
+    policy = tiny_policy("qwen3", FAST.model_copy(update={"skip_empty_updates": skips}))
+    policy.update(MINI_BATCHES[:1], likelihood)
+    before = policy.fingerprint()
+    indifferent = tuple(replace(row, advantage=0.0) for row in MINI_BATCHES[1])
+    muted = tuple(replace(row, weight=0.0) for row in MINI_BATCHES[1])
+    reports = policy.update([indifferent, muted], likelihood)
+    assert [(report.skipped, report.grad_norm) for report in reports] == [(skips, 0.0)] * 2
+    assert (policy.fingerprint() == before) is skips
+
+
 def test_training_raises_the_likelihood_of_what_is_praised() -> None:
     policy = tiny_policy("llama", OptimiserSettings(learning_rate=3e-3, kl=0.0))
     rows = random_rows(2, 2)
@@ -174,17 +187,17 @@ def test_resuming_is_exact_to_the_bit(make: type, tmp_path: Path) -> None:
 
 
 def test_schedule_and_reference_survive_resuming(tmp_path: Path) -> None:
-    settings = OptimiserSettings(learning_rate=1e-3, schedule="linear", warmup_updates=1, kl=0.1)
-    through = tiny_policy("qwen3", settings, total_updates=4)
-    rates = [report.learning_rate for report in through.update(MINI_BATCHES, likelihood)]
-    assert rates == pytest.approx([0.0, 1e-3, 2e-3 / 3])
-    resumed = tiny_policy("qwen3", settings, total_updates=4)
+    settings = OptimiserSettings(learning_rate=1e-3, schedule="linear", warmup_steps=1, kl=0.1)
+    through = tiny_policy("qwen3", settings, total_steps=4)
+    reports = [through.update(MINI_BATCHES[:1], likelihood, steps_done=steps)[0] for steps in (0.5, 1, 2)]
+    assert [report.learning_rate for report in reports] == pytest.approx([5e-4, 1e-3, 2e-3 / 3])
+    resumed = tiny_policy("qwen3", settings, total_steps=4)
     through.write_state(tmp_path)
     resumed.read_state(tmp_path)
-    (report,) = resumed.update(MINI_BATCHES[:1], likelihood)
+    (report,) = resumed.update(MINI_BATCHES[:1], likelihood, steps_done=3)
     assert report.learning_rate == pytest.approx(1e-3 / 3)
     assert report.kl > 0
-    assert [report] == through.update(MINI_BATCHES[:1], likelihood)
+    assert [report] == through.update(MINI_BATCHES[:1], likelihood, steps_done=3)
 
 
 def test_a_saved_agent_is_anybodys_model(tmp_path: Path) -> None:

@@ -145,6 +145,7 @@ def test_a_recipe_is_read_without_transformers_and_help_without_torch():
         ),
         (changed(exchange__shuffled=["large"]), "exchange.shuffled: unknown key; agents that misreport"),
         (changed(exchange__inverted=["large"]), "see `faults` of a plan in docs/compare.md"),
+        (changed(optimiser={"warmup_updates": 3}), "unknown key; set optimiser.warmup_steps, which counts"),
     ],
 )
 def test_old_names_are_refused_with_the_new_ones(values: dict[str, Any], expected: str):

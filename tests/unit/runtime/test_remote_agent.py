@@ -386,7 +386,7 @@ def test_when_one_rank_is_lost_all_are_restarted(folders):
 
 def test_traffic_counts_responses_and_rows_of_finished_calls_only():
     remote = agent(FakeRay())
-    arguments = (((),), GspoObjective(), 1)
+    arguments = (((),), GspoObjective(), 1, 0.5)
     remote.update(*arguments)
     remote.fingerprint()
     assert remote.traffic() == Traffic(rollouts=0, rows=len(repr(arguments)))

@@ -12,17 +12,19 @@ from typing import Any
 import pytest
 import torch
 
+from hacrl.algorithm import GspoObjective
 from hacrl.recipe import parse_recipe
 from hacrl.rewards.scores import Score
 from hacrl.runtime import Traffic
-from hacrl.sharing import LearnerBatch, own_ending
+from hacrl.sharing import LearnerBatch, UpdateGroup, own_ending
 from hacrl.training.rollouts import without_advantage
 from hacrl.training.run import Progress
-from hacrl.training.step import train_step
+from hacrl.training.step import train_step, update
 from hacrl.training.step_metrics import step_metrics
 from hacrl.training.step_record import StepRecord
-from hacrl.training.team import Team, build_team
+from hacrl.training.team import Member, Team, build_team
 from hacrl.types import EngineCheck, Prompt, Trajectory
+from helpers_agents import random_rows, training_rows
 from helpers_sharing import trajectory
 from helpers_train import make_agent, recipe, short_answers
 
@@ -89,6 +91,28 @@ def test_the_record_that_is_merged_here_leaves_no_field_at_its_default() -> None
 def test_only_records_of_one_step_are_merged() -> None:
     with pytest.raises(ValueError, match="steps 8 and 7 cannot be merged"):
         StepRecord.merge(8, [part("a")])
+
+
+@pytest.mark.parametrize("updates", [1, 2, 5])
+def test_learning_rates_do_not_depend_on_the_number_of_updates_in_a_step(updates: int) -> None:
+    """Each update gets the middle of its share of step 7, so that all of them together get its middle."""
+    asked: list[tuple[int, float]] = []
+
+    class Spy:
+        name = "a"
+
+        def update(self, rows: Any, objective: Any, done: int, steps_done: float) -> list[Any]:
+            asked.append((done, steps_done))
+            return []
+
+    row = training_rows(random_rows(1, 1))
+    group = UpdateGroup(GspoObjective(), (row,), passes=updates)
+    record = StepRecord(7, batches={"a": LearnerBatch((group,), Counter())})
+    update(Member(Spy(), 1, None), record)  # type: ignore[arg-type]
+    assert [done for done, _ in asked] == list(range(updates))
+    places = [steps for _, steps in asked]
+    assert fmean(places) == pytest.approx(6.5)
+    assert (min(places), max(places)) == pytest.approx((6 + 0.5 / updates, 7 - 0.5 / updates))
 
 
 class SecondThoughts:

@@ -30,7 +30,18 @@ def test_numbers_of_one_agent(finished):
     assert last["agent/ada/completions/clipped_ratio"] == sum(t.finish_reason == "length" for t in own) / 16
     groups = {t.prompt_id: {u.reward for u in own if u.prompt_id == t.prompt_id} for t in own}
     assert last["agent/ada/frac_reward_zero_std"] == sum(len(g) == 1 for g in groups.values()) / len(groups)
-    assert last["agent/ada/updates"] == 4
+    assert last["agent/ada/updates"] + last["agent/ada/skipped_updates"] == 4
+
+
+def test_updates_without_gradient_are_counted_apart(finished, tmp_path):
+    """With a window that is closed from the start, no peer's response has a gradient."""
+    agents, *_ = finished
+    closed = {"name": "hacpo", "delta": 0.0}
+    optimiser = {"learning_rate": 1e-4, "kl": 0.0}
+    summary = run(recipe(agents, steps=1, method=closed, optimiser=optimiser), tmp_path / "run")
+    last = metrics(tmp_path / "run")[-1]
+    assert (last["agent/ada/updates"], last["agent/ada/skipped_updates"]) == (2, 2)
+    assert summary["agents"]["ada"]["skipped_updates"] == 2
 
 
 def test_numbers_of_a_pair(finished):

@@ -10,7 +10,7 @@ MOST_STEPS = 400
 MOST_EVALUATIONS = 100
 MEASURES = ("greedy", "mean_at_k", "pass_at_k")
 """Those of `hacrl.training.evaluation`, which takes seconds to import because it imports the models."""
-COSTS = ("rollouts", "generated_tokens", "trained_tokens", "updates")
+COSTS = ("rollouts", "generated_tokens", "trained_tokens", "updates", "skipped_updates")
 
 Column = list[float | None]
 T = TypeVar("T")
@@ -50,7 +50,7 @@ def _outcome(agent: Mapping[str, Any]) -> dict[str, Any]:
         }
         for task, after in agent["after"].items()
     }
-    return {"retired": agent["retired"], **{cost: agent[cost] for cost in COSTS}, "tasks": tasks}
+    return {"retired": agent["retired"], **{cost: agent.get(cost, 0) for cost in COSTS}, "tasks": tasks}
 
 
 def _shares(evaluation: Mapping[str, Any] | None) -> dict[str, Any] | None:

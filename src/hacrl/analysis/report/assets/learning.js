@@ -70,9 +70,9 @@ function resultsTable(run, tasks) {
     ]);
   }));
   const head = ["agent", "measure", "before", ...(run.baseline ? [`alone (${run.baseline.method})`] : []), "after", "problems"];
-  const costs = run.agents.map((agent) => [agentName(run, agent), ...["rollouts", "generated_tokens", "trained_tokens", "updates"].map((cost) => whole(run.outcomes[agent][cost]))]);
+  const costs = run.agents.map((agent) => [agentName(run, agent), ...["rollouts", "generated_tokens", "trained_tokens", "updates", "skipped_updates"].map((cost) => whole(run.outcomes[agent][cost]))]);
   return el("div", {}, table(head, rows, { caption: "Results with 95% intervals", numeric: 2 }),
-    table(["agent", "rollouts", "generated tokens", "trained tokens", "updates"], costs, { caption: "What it cost" }));
+    table(["agent", "rollouts", "generated tokens", "trained tokens", "updates", "skipped updates"], costs, { caption: "What it cost" }));
 }
 
 function warningsSection(run) {
