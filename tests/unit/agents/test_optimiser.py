@@ -26,9 +26,7 @@ def test_schedules_are_those_of_transformers(schedule: Any, warmup: int) -> None
     name = "constant_with_warmup" if schedule == "constant" else schedule
     theirs = get_scheduler(name, sgd, num_warmup_steps=warmup, num_training_steps=10)
     for step in range(13 if schedule != "cosine" else 11):
-        assert learning_rate_factor(settings, step, 10) == pytest.approx(
-            sgd.param_groups[0]["lr"], abs=1e-12
-        )
+        assert learning_rate_factor(settings, step, 10) == pytest.approx(sgd.param_groups[0]["lr"], abs=1e-12)
         sgd.step()
         theirs.step()
 
@@ -40,9 +38,7 @@ def test_a_finished_cosine_stays_at_zero() -> None:
 @pytest.mark.parametrize(("warmup", "total"), [(0, None), (9, 9)])
 def test_a_schedule_that_decays_has_to_know_its_end(warmup: int, total: int | None) -> None:
     settings = OptimiserSettings(schedule="linear", warmup_steps=warmup)
-    with pytest.raises(
-        AgentError, match=rf"total_steps is {total}: a linear .* warmup_steps \({warmup}\)"
-    ):
+    with pytest.raises(AgentError, match=rf"total_steps is {total}: a linear .* warmup_steps \({warmup}\)"):
         Optimiser({"w": nn.Parameter(torch.zeros(1))}, settings, total)
 
 

@@ -22,7 +22,11 @@ def test_a_proxy_passes_on_the_policys_calls_with_positional_arguments_and_defau
     assert proxy.score(["row"]) == 1
     assert proxy.update("batches", objective="loss") == 2
     assert proxy.fingerprint() == 3
-    assert proxy.calls == [("score", (["row"],)), ("update", ("batches", "loss", 0, None)), ("fingerprint", ())]
+    assert proxy.calls == [
+        ("score", (["row"],)),
+        ("update", ("batches", "loss", 0, None)),
+        ("fingerprint", ()),
+    ]
 
 
 def test_a_proxys_methods_are_documented_as_the_policys():
