@@ -12,6 +12,7 @@
 
     python -m benchmarks.exactness    whether an agent computes what plain transformers computes
     python -m benchmarks.toy_models   accuracy of the toy models before training
+    python -m benchmarks.abilities    what real models can do before training, on many small tasks
     python -m benchmarks.calibration  how often a comparison's verdict is wrong, by simulation
 
 `python -m benchmarks.gold_responses` makes a file to try a verifier on. `--help` shows a command's options.

@@ -15,6 +15,8 @@ from hacrl.tasks.procedural import NAMES, load_procedural
 from hacrl.tasks.rows import Columns, NumberedRow, hold_out, read_prompts, without_test_questions
 from hacrl.tasks.sources import READERS, is_saved, read_rows, read_split
 from hacrl.tasks.task import Task, TaskError
+from hacrl.tasks.word_problems import NAME as WORD_PROBLEMS
+from hacrl.tasks.word_problems import load_word_problems
 from hacrl.types import Prompt
 
 
@@ -34,6 +36,8 @@ def load(name: str, **settings: Any) -> Task:
 def _loader(name: str) -> Callable[..., Task]:
     if name in NAMES:
         return load_procedural
+    if name == WORD_PROBLEMS:
+        return load_word_problems
     if name in BENCHMARKS:
         return load_benchmark
     if name.startswith(gym.PREFIX):
@@ -43,9 +47,9 @@ def _loader(name: str) -> Callable[..., Task]:
     if is_saved(Path(name)) or ("/" in name and not Path(name).exists()):
         return load_dataset
     raise TaskError(
-        f"no task {name!r}; there are: {', '.join([*NAMES, *BENCHMARKS])}, {gym.PREFIX}NAME for "
-        f"reasoning-gym, a file ({', '.join(READERS)}), a directory written by save_to_disk, or a hub id "
-        "(OWNER/NAME)"
+        f"no task {name!r}; there are: {', '.join([*NAMES, WORD_PROBLEMS, *BENCHMARKS])}, "
+        f"{gym.PREFIX}NAME for reasoning-gym, a file ({', '.join(READERS)}), a directory written by "
+        "save_to_disk, or a hub id (OWNER/NAME)"
     )
 
 
