@@ -172,6 +172,10 @@ class Encoder(Protocol):
     def eos_id(self) -> int:
         """The token that ends this agent's responses."""
 
+    @property
+    def start_ids(self) -> tuple[int, ...]:
+        """What comes before plain text: BOS if the tokenizer writes one, or else EOS."""
+
     def encode_prompt(self, prompt: Prompt) -> tuple[int, ...]:
         """The prompt with chat template and exactly one BOS, as the agent sees it when sampling."""
 

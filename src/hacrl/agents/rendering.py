@@ -73,6 +73,11 @@ class Rendering:
         """Whether prompts go through a chat template; a plain-text prompt is then one user message."""
         return self._tokenizer.chat_template is not None
 
+    @property
+    def start_ids(self) -> tuple[int, ...]:
+        """What comes before plain text: BOS if the tokenizer writes one, or else EOS."""
+        return (self._bos_id if self._adds_bos and self._bos_id is not None else self.eos_id,)
+
     def encode_prompt(self, prompt: Prompt) -> tuple[int, ...]:
         """The prompt as the model sees it, with one BOS if the tokenizer or its template writes one."""
         if self.has_chat_template:

@@ -367,6 +367,10 @@ class EvaluationSettings(Settings):
     """Responses per prompt at temperature 1 for mean@k and pass@k, besides the greedy one; 0: greedy only."""
     tasks: Annotated[tuple[TaskChoice, ...], Field(strict=False), AfterValidator(all_different)] = ()
     """Further tasks to evaluate on: names, or mappings like `task`."""
+    drift_prompts: Annotated[int, Field(ge=0)] = 0
+    """Test prompts on which the KL divergence of an agent's start from its end is measured; 0: none."""
+    text_words: Annotated[int, Field(ge=0)] = 0
+    """Words of plain text (Python's reference) whose perplexity is measured before and after; 0: none."""
 
 
 class CheckpointSettings(Settings):

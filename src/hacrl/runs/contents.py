@@ -138,6 +138,7 @@ class _Result(_Shape):
     updates: Count
     skipped_updates: Count = 0
     exported_step: Count | None = None
+    drift: dict[str, float] = {}
     retired: str | None
 
 
@@ -169,6 +170,14 @@ class _Best(_Shape):
     evaluations: dict[str, _Evaluation]
 
 
+class _Start(_Shape):
+    """What `hacrl.training.drift` knows of an agent before training."""
+
+    rows: list[Annotated[list[list[Count]], Field(min_length=2, max_length=2)]]
+    logps: list[float]
+    text_logp: float | None
+
+
 class _Trainer(_Shape):
     """`trainer.json` of a checkpoint; `hacrl.training.run` writes it."""
 
@@ -182,6 +191,7 @@ class _Trainer(_Shape):
     capability: _Capability
     alerts: dict[str, Integer]
     decline: _Decline | None = None
+    drift: dict[AgentName, _Start] = {}
     best: dict[AgentName, _Best] = {}
     retired: dict[AgentName, str]
     lost: list[AgentName] = []

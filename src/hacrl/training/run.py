@@ -26,6 +26,7 @@ from hacrl.training.best_weights import BestWeights
 from hacrl.training.cadence import Cadence
 from hacrl.training.decline import RewardDecline, evaluation_changes
 from hacrl.training.display import Display
+from hacrl.training.drift import Drift
 from hacrl.training.evaluation import Evaluation, Evaluations, evaluate
 from hacrl.training.metrics_log import MetricsLog, open_sinks
 from hacrl.training.process import StopRequest, cpu_seconds, stop_requests
@@ -61,6 +62,8 @@ class Progress:
     """Per agent: rollouts, generated_tokens, trained_tokens, updates, skipped_updates."""
     before: Evaluations = field(default_factory=dict)
     after: Evaluations = field(default_factory=dict)
+    drift: dict[str, dict[str, float]] = field(default_factory=dict)
+    """Per agent: its distance from the start, if the recipe asks for it."""
 
     def count(self, record: StepRecord) -> None:
         """Add the costs of a step."""
@@ -88,6 +91,7 @@ class Run:
         self._display = display
         self._alerts = Alerts(with_own(team.method.symptoms))
         self._decline = RewardDecline()
+        self._drift = Drift(recipe.evaluation)
         self.best = BestWeights(directory.best) if recipe.evaluation.keep == "best" else None
         self._store = CheckpointStore(directory.checkpoints, recipe.checkpoint.keep)
         self._cadence = Cadence(recipe.checkpoint.every, lambda: self._store.cost)
@@ -99,6 +103,8 @@ class Run:
         recipe, progress = self.team.recipe, self.progress
         self._display.start(self.team, progress.step)
         with stop_requests() as stop:
+            if progress.step == 0:
+                self._drift.begin(self.team)
             if progress.step == 0 and recipe.evaluation.before:
                 progress.before = self._evaluate()
                 self._offer(progress.before)
@@ -114,6 +120,7 @@ class Run:
             progress.after = self._evaluate()
             self._offer(progress.after)
             self._warn(self._alerts.lasting(evaluation_changes(progress.before, progress.after)))
+        progress.drift = self._drift.found(self.team)
 
     def close(self) -> None:
         """Close files, threads and processes: all of them, even if one fails."""
@@ -236,6 +243,7 @@ class Run:
                 "capability": team.capability.state_dict(),
                 "alerts": self._alerts.state_dict(),
                 "decline": self._decline.state_dict(),
+                "drift": self._drift.state_dict(),
                 "best": self.best.state_dict() if self.best else {},
                 "retired": team.retired,
                 "lost": sorted(team.lost),
@@ -262,6 +270,7 @@ class Run:
         self.team.retired.update(state["retired"])
         self._alerts.load_state_dict(state["alerts"])
         self._decline.load_state_dict(state.get("decline", {"first": {}, "latest": {}}))
+        self._drift.load_state_dict(state.get("drift", {}))
         if self.best is not None:
             self.best.load_state_dict(state.get("best", {}))
         self.team.lost.update(state.get("lost", ()))

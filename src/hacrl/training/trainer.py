@@ -140,6 +140,7 @@ def summarise(run: Run) -> dict[str, Any]:
                 key: progress.totals.get(member.name, Counter())[key]
                 for key in ("rollouts", "generated_tokens", "trained_tokens", "updates", "skipped_updates")
             },
+            "drift": progress.drift.get(member.name, {}),
             "retired": run.team.retired.get(member.name),
         }
         for member in run.team.members
