@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,16 @@ def results(
     tune: Annotated[
         bool, typer.Option("--tune", help="Run the plan's sweeps instead and write tuned.yaml beside it.")
     ] = False,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="DIRECTORY", help="Run nothing: make the page from the outcomes there."
+        ),
+    ] = None,
+    again: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METHOD", help="Run this method again and drop its outcomes (may be repeated)."),
+    ] = None,
     out: Annotated[
         Path, typer.Option(callback=writable_directory, help="Directory of the comparisons.")
     ] = Path("runs/results"),
@@ -35,18 +46,28 @@ def results(
 ) -> None:
     """Run every comparison of a plan of experiments and write the page of results.
 
-    Repeat the command to continue after a stop: finished runs are not repeated.
+    The outcome of every run is kept in data/ beside the page's other files. Repeat the command to continue
+    after a stop, here or on another machine that has these files: finished runs are not repeated.
     """
     with comparison_errors():
-        from hacrl.analysis.compare import comparison
+        from hacrl.analysis.compare import comparison, suite_runs
         from hacrl.analysis.compare.suite import load_suite
         from hacrl.analysis.compare.workers import WorkerPool
 
         pool = WorkerPool(runtime, jobs, address)
         suite = load_suite(plan)
+        written = page
         if tune:
             written = comparison.tune(suite, out, pool)
+        elif data is not None:
+            suite_runs.page_from_data(suite, data, page)
         else:
-            comparison.run_suite(suite, out, page, pool)
-            written = page
+            suite_runs.run_suite(suite, out, page, pool, _known(again or (), suite.file.methods))
     say(f"Written to {written}")
+
+
+def _known(again: Sequence[str], methods: Iterable[str]) -> Sequence[str]:
+    for method in again:
+        if method not in methods:
+            raise ValueError(f"--again {method}: expected one of {', '.join(methods)}")
+    return again

@@ -290,9 +290,7 @@ def vocabulary(model: str) -> dict[str, int]:
 def tokenizer_of(model: str) -> PreTrainedTokenizerBase:
     """An agent's tokenizer; a toy model need not have been made yet."""
     kind, _, name = model.partition(":")
-    if kind == "toy" and name in toy_models.AGENTS:
-        return make_tokenizer(toy_models.AGENTS[name].body.cut)
-    return load_tokenizer(model)
+    return make_tokenizer(toy_models.find(name).body.cut) if kind == "toy" else load_tokenizer(model)
 
 
 def make_runtime(recipe: Recipe) -> Runtime:

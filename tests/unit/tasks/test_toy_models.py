@@ -57,15 +57,32 @@ def test_a_model_is_made_once_and_forks_share_their_first_stage(cache, monkeypat
     stages = []
     train = toy_models.train
 
-    def recorded(model, tokenizer, stage):
+    def recorded(model, tokenizer, stage, base):
         stages.append(stage)
-        return train(model, tokenizer, stage)
+        return train(model, tokenizer, stage, base)
 
     monkeypatch.setattr(toy_models, "train", recorded)
     one, two = toy_models.build("one"), toy_models.build("two")
     assert toy_models.build("one") == one != two
     assert [stage.weights for stage in stages] == [(1, 1, 1), (1, 0, 0), (0, 0, 1)]
     assert len(list(cache.iterdir())) == 3
+
+
+def test_bases_are_independent_and_forks_of_one_base_still_share_it(cache):
+    names = ("one", "one@0", "one@1", "two@1", "one@2")
+    made = {name: toy_models.build(name) for name in names}
+    assert made["one"] == made["one@0"]
+    assert len({digests(made[name])["model.safetensors"] for name in names}) == 4
+    assert len(list(cache.iterdir())) == 2 + 3 + 2, "with the first stages"
+    stage = TINY.stages[0]
+    drawn = [{question for batch in _batches(stage, base) for question, _ in batch} for base in (1, 2)]
+    assert not drawn[0] & drawn[1] or len(drawn[0] & drawn[1]) < len(drawn[0]) / 2
+
+
+@pytest.mark.parametrize("name", ["one@", "one@x", "one@-1", "one@1.5"])
+def test_a_base_is_a_number(cache, name):
+    with pytest.raises(TaskError, match="expected a number after '@', as in one@1"):
+        toy_models.build(name)
 
 
 def test_forks_differ_from_their_common_model_and_each_other(cache):
@@ -90,7 +107,7 @@ def test_when_two_processes_make_the_same_model_the_first_one_is_kept(cache, mon
 
 
 def test_an_interrupted_training_leaves_nothing_in_the_cache(cache, monkeypatch):
-    def interrupted(model, tokenizer, stage):
+    def interrupted(model, tokenizer, stage, base):
         yield 0
         raise KeyboardInterrupt
 
@@ -149,7 +166,7 @@ def test_digests_of_established_agents_do_not_change(monkeypatch):
 
 @pytest.mark.parametrize(("column", "comma"), [("plain", False), ("commas", True)])
 def test_a_stage_on_another_task_trains_on_its_column(column, comma):
-    (batch,) = _batches(TaskStage(1, 1e-3, EVENLY, task="styles", column=column))
+    (batch,) = _batches(TaskStage(1, 1e-3, EVENLY, task="styles", column=column), 0)
     assert {"," in answer for _, answer in batch} == {comma}
     assert {question.split()[0] for question, _ in batch} == {"sort", "count", "add3"}
     answers = {prompt.text: prompt.columns[column] for prompt in load_procedural("styles", train=9000).train}

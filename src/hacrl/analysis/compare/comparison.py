@@ -1,10 +1,10 @@
-"""`hacrl compare` and `hacrl results`: run comparisons, tune methods, write the results."""
+"""`hacrl compare` and tuning: run comparisons, choose settings of methods, write the results."""
 
 from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -12,14 +12,13 @@ from pathlib import Path
 import yaml
 
 from hacrl.analysis.compare.outcomes import Outcomes
-from hacrl.analysis.compare.page import make_page
 from hacrl.analysis.compare.plan import Plan, PlannedRun, plan_of, write_plan
 from hacrl.analysis.compare.report import report
-from hacrl.analysis.compare.results import Experiment, Results, make_results
+from hacrl.analysis.compare.results import Results, make_results
 from hacrl.analysis.compare.runner import run_all
 from hacrl.analysis.compare.suite import TUNED, Changes, Suite
 from hacrl.analysis.compare.workers import WorkerPool
-from hacrl.runs.files import make_directory, write_atomic, write_json
+from hacrl.runs.files import write_atomic, write_json
 from hacrl.runs.json_files import read_json
 from hacrl.training.team import choose_dtypes
 
@@ -33,32 +32,16 @@ def run_comparison(plan: Plan, references: Sequence[str], pool: WorkerPool) -> R
     return write_results(plan, references, commits)
 
 
-def run_suite(suite: Suite, out: Path, page: Path, pool: WorkerPool) -> None:
-    """Run what is not finished yet, then write the page, and its other files to a directory next to it."""
-    plans = {setting: suite.plan(setting, out) for setting in suite.file.settings}
-    commits = run_plans(list(plans.values()), pool)
-    experiments = {
-        setting: Experiment(Outcomes.read(plan), write_results(plan, suite.references(setting), made_with))
-        for (setting, plan), made_with in zip(plans.items(), commits, strict=True)
-    }
-    made = make_page(suite, experiments, page.stem)
-    folder = page.with_suffix("")
-    make_directory(folder)
-    for name, text in made.files.items():
-        write_atomic(folder / name, text.encode())
-    write_atomic(page, made.text.encode())
-
-
 def run_plans(plans: Sequence[Plan], pool: WorkerPool) -> list[list[str]]:
     """Finish all runs of several comparisons in parallel; returns the commits each was made with."""
     commits = [write_plan(plan, current_commit()) for plan in plans]
-    run_all([run for plan in plans for run in _with_dtypes(plan)], pool)
+    run_all([run for plan in plans for run in with_dtypes(plan)], pool)
     return commits
 
 
-def _with_dtypes(plan: Plan) -> list[PlannedRun]:
+def with_dtypes(plan: Plan, earlier: Mapping[str, str] | None = None) -> list[PlannedRun]:
     """A plan's runs. An agent with `dtype: auto` has one dtype in all of them, those begun earlier too."""
-    runs, known = plan.runs(), dict[str, str]()
+    runs, known = plan.runs(), dict(earlier or {})
     for run in runs:
         if run.begun:
             recorded = read_json(run.directory.config).get("dtypes", {})

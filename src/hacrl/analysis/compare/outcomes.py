@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 
-from hacrl.analysis.compare.plan import Plan
+from hacrl.analysis.compare.plan import Plan, PlannedRun
 from hacrl.analysis.compare.statistics import Array
 from hacrl.runs.reader import RunReader
 from hacrl.training.evaluation import MEASURES, Measure, Problems
@@ -27,15 +28,10 @@ class Outcomes:
 
     @classmethod
     def read(cls, plan: Plan) -> Outcomes:
-        """Of a plan whose runs are all finished."""
+        """Of a plan whose runs are all finished, from their directories."""
         return cls(
             plan,
-            {
-                method: [
-                    RunReader(plan.run(method, seed).directory.path).final_summary for seed in plan.seeds
-                ]
-                for method in plan.recipes
-            },
+            {method: [read_run(plan.run(method, seed)) for seed in plan.seeds] for method in plan.recipes},
         )
 
     @property
@@ -67,16 +63,29 @@ class Outcomes:
     @property
     def has_before(self) -> bool:
         """Whether the agents were measured before the first step."""
-        return bool(self.first["agents"][self.agents[0]]["before"])
+        return bool(self.before)
 
-    def correct(self, method: str, task: str, measure: Measure, when: When = "after") -> Array:
+    @property
+    def before(self) -> list[Summary]:
+        """By seed, runs that measured the agents before the first step; empty if some seed has none.
+
+        The agents of a seed are the same under every method then: one method's runs are enough.
+        """
+        agent = self.agents[0]
+        measured = [
+            [summary for summary in summaries if summary["agents"][agent]["before"]]
+            for summaries in zip(*self.summaries.values(), strict=True)
+        ]
+        return [found[0] for found in measured] if all(measured) else []
+
+    def correct(self, method: str, task: str, measure: Measure) -> Array:
         """Outcomes [agent, seed, problem]; not a number where a response could not be scored."""
+        return self._column(self.summaries[method], task, measure, "after")
+
+    def _column(self, runs: Sequence[Summary], task: str, measure: Measure, when: When) -> Array:
         return np.array(
             [
-                [
-                    summary["agents"][agent][when][task]["problems"][measure]
-                    for summary in self.summaries[method]
-                ]
+                [run["agents"][agent][when][task]["problems"][measure] for run in runs]
                 for agent in self.agents
             ],
             dtype=float,
@@ -103,8 +112,8 @@ class Outcomes:
     def scored(self, task: str, measure: Measure) -> dict[str, Array]:
         """By method, "" before training: [agent, seed, problem] of the problems that all runs could score."""
         correct = {method: self.correct(method, task, measure) for method in self.plan.recipes}
-        if self.has_before:  # the same agents under every method: any method's will do
-            correct[""] = self.correct(next(iter(correct)), task, measure, "before")
+        if self.has_before:
+            correct[""] = self._column(self.before, task, measure, "before")
         scored = ~np.any([np.isnan(values).any(axis=(0, 1)) for values in correct.values()], axis=0)
         if not scored.any():
             raise ValueError(f"{task}: no problem was scored in every run; look at the verifier")
@@ -118,7 +127,7 @@ class Outcomes:
         """[seed, problem]: the share of pairs of agents that give the same greedy response."""
         found = [
             [summary["agents"][agent][when][task]["problems"] for agent in self.agents]
-            for summary in self.summaries[method]
+            for summary in (self.before if when == "before" else self.summaries[method])
         ]
         responses = np.array([[Problems.from_dict(each).responses for each in run] for run in found])
         pairs = combinations(range(len(self.agents)), 2)
@@ -149,13 +158,11 @@ class Outcomes:
         The evaluations before the first step and after the last are among them.
         """
         points = []
-        for seed, summary in zip(self.plan.seeds, self.summaries[method], strict=True):
-            run = RunReader(self.plan.run(method, seed).directory.path)
-            every, steps = self.plan.recipes[method].evaluation.every, summary["steps"]
-            found = {step: run.evaluation(step) for step in range(every, steps, every)}
-            found[steps] = {agent: kept["after"] for agent, kept in summary["agents"].items()}
+        for number, summary in enumerate(self.summaries[method]):
+            found = dict(summary["during"])
+            found[summary["steps"]] = {agent: kept["after"] for agent, kept in summary["agents"].items()}
             if self.has_before:
-                found[0] = {agent: kept["before"] for agent, kept in summary["agents"].items()}
+                found[0] = {agent: kept["before"] for agent, kept in self.before[number]["agents"].items()}
             points.append(
                 {step: self._mean_of_agents(agents, task, measure) for step, agents in found.items()}
             )
@@ -165,6 +172,14 @@ class Outcomes:
     def _mean_of_agents(self, evaluations: Summary, task: str, measure: Measure) -> Array:
         outcomes = [evaluations[agent][task]["problems"][measure] for agent in self.agents]
         return np.asarray(np.array(outcomes, dtype=float).mean(axis=0))
+
+
+def read_run(run: PlannedRun) -> Summary:
+    """The summary of a finished run, with its evaluations `during` the run by step."""
+    reader = RunReader(run.directory.path)
+    summary, every = reader.final_summary, run.recipe.evaluation.every
+    steps = range(every, summary["steps"], every) if every else ()
+    return {**summary, "during": {step: reader.evaluation(step) for step in steps}}
 
 
 def same_problems(outcomes: Outcomes) -> None:

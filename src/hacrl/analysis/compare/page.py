@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hacrl.analysis.compare.claims import claims_section
+from hacrl.analysis.compare.data import MadeWith
+from hacrl.analysis.compare.plan import Plan
 from hacrl.analysis.compare.plots import forest, lines
 from hacrl.analysis.compare.report import (
     DASH,
@@ -43,12 +45,29 @@ class Page:
     files: dict[str, str]
 
 
-def make_page(suite: Suite, experiments: Mapping[str, Experiment], folder: str) -> Page:
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """How much of a setting's plan there is."""
+
+    runs: int
+    of: int
+    part: Plan | None
+    """What the page shows: the same seeds of every method."""
+
+
+def make_page(
+    suite: Suite,
+    experiments: Mapping[str, Experiment],
+    finished: Mapping[str, Finished],
+    made_with: Mapping[str, MadeWith],
+    folder: str,
+) -> Page:
     """The whole page; its other files are found in `folder`."""
     drawn = {f"{name}.svg": _curves(name, experiment) for name, experiment in experiments.items()}
     files = {name: plot for name, plot in drawn.items() if plot}
     about = [suite.file.about] if suite.file.about else []
-    parts = [f"# {suite.file.title}", *about, *_what_was_run(suite, experiments), "## Summary", LEGEND]
+    parts = [f"# {suite.file.title}", *about, *_what_was_run(suite, experiments, finished, made_with)]
+    parts += ["## Summary", LEGEND]
     for reference in suite.file.references:
         parts += _summary(suite, experiments, reference)
         files[f"difference-to-{reference}.svg"] = _forest(experiments, reference)
@@ -64,21 +83,49 @@ def make_page(suite: Suite, experiments: Mapping[str, Experiment], folder: str) 
     return Page("\n\n".join(parts) + "\n", files)
 
 
-def _what_was_run(suite: Suite, experiments: Mapping[str, Experiment]) -> Iterator[str]:
-    found = [experiment.results for experiment in experiments.values()]
-    commits = dict.fromkeys(commit for results in found for commit in results.commits)
-    versions = ", ".join(f"{package} {version}" for package, version in found[0].versions.items())
-    yield f"Written by `make results`, which runs everything in `{suite.path}`."
+def _what_was_run(
+    suite: Suite,
+    experiments: Mapping[str, Experiment],
+    finished: Mapping[str, Finished],
+    made_with: Mapping[str, MadeWith],
+) -> Iterator[str]:
+    found, made = [experiment.results for experiment in experiments.values()], list(made_with.values())
+    commits = dict.fromkeys(commit for one in made for commit in one.commits)
+    machines = dict.fromkeys(name for one in made for name in one.machines)
+    versions = ", ".join(f"{package} {version}" for package, version in made[0].versions.items())
+    bases = f", agents made with the bases {_listed(suite.file.bases)} in turn" if suite.file.bases else ""
+    yield (
+        f"Written by `hacrl results {suite.path.as_posix()}`. The outcomes of every run are kept beside this "
+        "page; with `--from` and their directory, the command makes it from them again."
+    )
     rows = [
         f"- {sum(results.runs for results in found)} runs: {len(found)} settings, each method with the "
-        f"reported seeds {_listed(suite.file.seeds)}",
+        f"reported seeds {_listed(suite.file.seeds)}{bases}",
         f"- {_tuning(suite)}",
         f"- commit {', '.join(commits) or 'unknown'}; {versions}",
-        f"- {machine()}",
+        f"- {'; '.join(machines)}",
     ]
     yield "\n".join(rows)
+    yield from _unfinished(suite, finished)
     shared = json.dumps(suite.file.common)
     yield _folded("What all settings share", f"`{shared}`")
+
+
+def _unfinished(suite: Suite, finished: Mapping[str, Finished]) -> Iterator[str]:
+    """What the page lacks of the plan, if anything."""
+    lines = []
+    for setting, found in finished.items():
+        if found.runs == found.of:
+            continue
+        done = f"- {setting}: {found.runs} of {found.of} runs are finished"
+        if found.part is None:
+            lines.append(f"{done}, too few to show")
+            continue
+        absent = [label for label in suite.variants(setting) if label not in found.part.recipes]
+        without = f", without {', '.join(absent)}" if absent else ""
+        lines.append(f"{done}; shown are the seeds {_listed(found.part.seeds)} of every method{without}")
+    if lines:
+        yield "**This plan is not finished.**\n\n" + "\n".join(lines)
 
 
 def _tuning(suite: Suite) -> str:
@@ -88,7 +135,7 @@ def _tuning(suite: Suite) -> str:
     changes = "".join(f", {key} {value}" for key, value in tuning.changes.items())
     return (
         f"tuned on the seeds {_listed(tuning.seeds)}{changes}, none of which is reported: "
-        f"{', '.join(tuning.sweeps)}; the chosen values are in `{suite.path.parent / TUNED}`"
+        f"{', '.join(tuning.sweeps)}; the chosen values are in `{(suite.path.parent / TUNED).as_posix()}`"
     )
 
 

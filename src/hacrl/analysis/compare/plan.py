@@ -11,9 +11,12 @@ from typing import Any
 
 from hacrl.analysis.compare.faults import NO_FAULTS, Faults
 from hacrl.recipe import Recipe, RecipeError, load_recipe, parse_recipe, recipe_differences
+from hacrl.recipe.settings import EvaluationSettings
 from hacrl.runs.directory import RunDirectory
 from hacrl.runs.files import make_directory, write_json
 
+_UNEVALUATED = EvaluationSettings().model_dump(mode="json")
+"""What keys of `evaluation` mean that an older version did not know."""
 _LABEL = re.compile(r"[A-Za-z0-9][\w.-]{0,63}")
 
 
@@ -63,6 +66,22 @@ class Plan:
     """Distinguishes its runs from those of other plans."""
     faults: Mapping[str, Faults] = field(default_factory=dict)
     """By method; most have none."""
+    bases: tuple[int, ...] = ()
+    """Toy models that were made independently: the first seed has the first, and so on in turn."""
+
+    def base(self, seed: int) -> int:
+        """Which toy models a seed begins with; 0 are the usual ones."""
+        return self.bases[self.seeds.index(seed) % len(self.bases)] if self.bases else 0
+
+    def part(self, methods: Sequence[str], seeds: Sequence[int]) -> Plan:
+        """Some of the methods, with the first of the seeds."""
+        return replace(self, recipes={m: self.recipes[m] for m in methods}, seeds=tuple(seeds))
+
+    def plain_settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Recipes and faults by method, as JSON has them."""
+        recipes = {method: recipe.resolved() for method, recipe in self.recipes.items()}
+        faults = {method: found.model_dump(mode="json") for method, found in self.faults.items()}
+        return recipes, faults
 
     def run(self, method: str, seed: int) -> PlannedRun:
         """The run of a method with a seed."""
@@ -70,7 +89,7 @@ class Plan:
             name="/".join(filter(None, (self.name, method, f"seed_{seed}"))),
             method=method,
             seed=seed,
-            recipe=self.recipes[method].model_copy(update={"seed": seed}),
+            recipe=_from_base(self.recipes[method], self.base(seed)).model_copy(update={"seed": seed}),
             directory=RunDirectory(self.out / "runs" / method / f"seed_{seed}"),
             log=self.out / "logs" / f"{method}-seed_{seed}.log",
             faults=self.faults.get(method, NO_FAULTS),
@@ -79,6 +98,19 @@ class Plan:
     def runs(self) -> list[PlannedRun]:
         """All runs; the first seed of every method comes before the second of any."""
         return [self.run(method, seed) for seed in self.seeds for method in self.recipes]
+
+
+def _from_base(recipe: Recipe, base: int) -> Recipe:
+    """The recipe with other toy models of the same kind; models of other origin stay as they are."""
+    if not base:
+        return recipe
+    agents = [
+        agent.model_copy(update={"model": f"{agent.model}@{base}"})
+        if agent.model.startswith("toy:")
+        else agent
+        for agent in recipe.agents
+    ]
+    return recipe.model_copy(update={"agents": tuple(agents)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +172,7 @@ def plan_of(
     *,
     where: str,
     name: str = "",
+    bases: tuple[int, ...] = (),
 ) -> Plan:
     """The recipe under every method; `where` is what error messages call the recipe."""
     recipes = {}
@@ -150,7 +183,7 @@ def plan_of(
         if problems := list(variant.faults.problems(recipes[label])):
             raise RecipeError(f"{where} with method {label}", problems)
     faults = {label: variant.faults for label, variant in variants.items() if variant.faults}
-    return Plan(out, recipes, seeds, name, faults)
+    return Plan(out, recipes, seeds, name, faults, bases)
 
 
 def _check_comparable(base: Recipe, recipe: Recipe, label: str) -> None:
@@ -201,9 +234,8 @@ def write_plan(plan: Plan, commit: str | None) -> list[str]:
     earlier: dict[str, Any] = {"recipes": {}, "faults": {}, "commits": []}
     if path.exists():
         earlier |= json.loads(path.read_text())
-    recipes = {method: recipe.resolved() for method, recipe in plan.recipes.items()}
-    faults = {method: found.model_dump(mode="json") for method, found in plan.faults.items()}
-    _refuse_other_settings(plan.out, earlier, recipes, faults)
+    recipes, faults = plan.plain_settings()
+    refuse_other_settings(plan.out, earlier, recipes, faults)
     commits = list(earlier["commits"])
     if commit and commit not in commits and not all(run.finished for run in plan.runs()):
         commits.append(commit)
@@ -217,8 +249,18 @@ def write_plan(plan: Plan, commit: str | None) -> list[str]:
     return commits
 
 
-def _refuse_other_settings(
-    out: Path, earlier: Mapping[str, Any], recipes: Mapping[str, Any], faults: Mapping[str, Any]
+def forget_settings(plan: Plan, method: str) -> None:
+    """Drop a method from `comparison.json`, to run it again with any settings."""
+    path = plan.out / "comparison.json"
+    if path.exists():
+        content = json.loads(path.read_text())
+        for kept in (content["recipes"], content["faults"]):
+            kept.pop(method, None)
+        write_json(path, content)
+
+
+def refuse_other_settings(
+    where: Path, earlier: Mapping[str, Any], recipes: Mapping[str, Any], faults: Mapping[str, Any]
 ) -> None:
     """A method with earlier runs must keep its settings and faults."""
     problems = []
@@ -230,18 +272,22 @@ def _refuse_other_settings(
         problems += [f"  {method}: {difference}" for difference in found]
     if problems:
         raise ValueError(
-            f"{out} holds a comparison with other settings: use another --out, or the same settings\n"
+            f"{where} holds a comparison with other settings: use another --out, or the same settings\n"
             + "\n".join(problems)
         )
 
 
 def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """As for a resumed run, but evaluation and the number of steps must be the same too."""
+    """As for a resumed run, but evaluation and the number of steps must be the same too.
+
+    Whether a method's runs are evaluated before the first step may differ: one method's are enough.
+    """
     found = recipe_differences({**old, "seed": 0}, {**new, "seed": 0})
+    before, after = ({**_UNEVALUATED, **recipe["evaluation"]} for recipe in (old, new))
     found += [
-        f"evaluation.{key}: {old['evaluation'].get(key)!r} before, {new['evaluation'].get(key)!r} now"
-        for key in new["evaluation"]
-        if old["evaluation"].get(key) != new["evaluation"][key]
+        f"evaluation.{key}: {before[key]!r} before, {after[key]!r} now"
+        for key in after
+        if key != "before" and before[key] != after[key]
     ]
     if old["steps"] != new["steps"] and not any(line.startswith("steps:") for line in found):
         found.append(f"steps: {old['steps']} before, {new['steps']} now")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from rich.console import Console
@@ -32,8 +32,10 @@ class RunsFailed(Exception):
     """Some runs ended without a result; the message says which and why."""
 
 
-def run_all(runs: Sequence[PlannedRun], pool: WorkerPool) -> None:
-    """Start or resume every unfinished run.
+def run_all(
+    runs: Sequence[PlannedRun], pool: WorkerPool, keep: Callable[[PlannedRun], None] = lambda run: None
+) -> None:
+    """Start or resume every unfinished run; each is handed to `keep` as soon as it has finished.
 
     A run that fails does not end the others; `RunsFailed` is raised when all have ended. Raises `Interrupted`
     after Ctrl-C or SIGTERM.
@@ -57,7 +59,7 @@ def run_all(runs: Sequence[PlannedRun], pool: WorkerPool) -> None:
             progress.running({w.run.name: counters[w.run.name].steps() for w in workers if w.run})
             time.sleep(POLL_SECONDS)
             for worker in workers:
-                _collect(worker, progress, failures)
+                _collect(worker, progress, failures, keep)
             if stop.signal is not None:
                 _stop(workers)
                 raise Interrupted(stop.signal)
@@ -73,7 +75,12 @@ def _raise_failures(failures: Mapping[str, str], runs: int) -> None:
         )
 
 
-def _collect(worker: Worker, progress: ProgressDisplay, failures: dict[str, str]) -> None:
+def _collect(
+    worker: Worker,
+    progress: ProgressDisplay,
+    failures: dict[str, str],
+    keep: Callable[[PlannedRun], None],
+) -> None:
     """Record a run that has ended."""
     run, how = worker.run, worker.ended()
     if run is None or how is None:
@@ -81,6 +88,8 @@ def _collect(worker: Worker, progress: ProgressDisplay, failures: dict[str, str]
     failure = None if run.finished else _failure(run, how)
     if failure:
         failures[run.name] = failure
+    else:
+        keep(run)
     progress.ended(run, failure)
 
 

@@ -81,6 +81,20 @@ class Tuning(Settings):
     """Method -> key -> values; all combinations are run."""
 
 
+class Readme(Settings):
+    """The table for the README. What it needs is run first."""
+
+    settings: Labels
+    rows: dict[Text, Text | Labels]
+    """What a row is called -> the label of its method, or several: the best of them in each setting."""
+
+    @property
+    def labels(self) -> set[str]:
+        """The methods in its rows."""
+        rows = self.rows.values()
+        return {label for row in rows for label in ((row,) if isinstance(row, str) else row)}
+
+
 class SuiteFile(Settings):
     """The plan's YAML file."""
 
@@ -88,12 +102,15 @@ class SuiteFile(Settings):
     about: Text | None = None
     """Text below the page's title."""
     seeds: Annotated[Seeds, AfterValidator(_two_or_more)]
+    bases: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(strict=False)] = ()
+    """Independently made sets of toy models, for the seeds in turn; none: the usual ones for all seeds."""
     references: Annotated[Labels, AfterValidator(not_empty)]
     common: Changes = Field(default_factory=dict)
     methods: dict[Text, MethodChoice]
     settings: dict[Text, Setting]
     claims: Annotated[tuple[Claim, ...], Field(strict=False)] = ()
     tuning: Tuning | None = None
+    readme: Readme | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +153,7 @@ class Suite:
             out / setting,
             where=f"{self.path}, {setting}",
             name=setting,
+            bases=self.file.bases,
         )
 
     def references(self, setting: str) -> tuple[str, ...]:
@@ -169,7 +187,7 @@ def _checked(form: TypeAdapter[Form], values: Any, where: str, key: tuple[str, .
 def _problem(details: Any, below: tuple[str, ...]) -> Problem:
     key = ".".join(str(part) for part in (*below, *details["loc"]))
     if details["type"] == "extra_forbidden":
-        sections = (SuiteFile, Setting, Faults, Claim, Tuning)
+        sections = (SuiteFile, Setting, Faults, Claim, Tuning, Readme)
         known = {name for section in sections for name in section.model_fields}
         return Problem(key, f"unknown key{nearest(str(details['loc'][-1]), known)}")
     return Problem(key, f"{details['msg']}, got {shown(details['input'])}")
@@ -190,6 +208,9 @@ def _unknown_names(file: SuiteFile) -> Iterator[Problem]:
     for row, claim in enumerate(file.claims):
         yield from _missing(f"claims.{row}", (claim.better, claim.worse), {*file.methods, *controls})
         yield from _missing(f"claims.{row}.settings", claim.settings or (), file.settings)
+    if file.readme:
+        yield from _missing("readme.settings", file.readme.settings, file.settings)
+        yield from _missing("readme.rows", sorted(file.readme.labels), file.methods)
     if file.tuning:
         yield from _missing("tuning.sweeps", file.tuning.sweeps, {*file.methods, *controls})
         for seed in set(file.seeds) & set(file.tuning.seeds):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +96,13 @@ def _directory(model: str) -> Path | None:
 
 def _toy_directory(name: str) -> Path | None:
     """Where the toy model is cached; each keeps the recipe it was made with."""
-    if name not in toy_models.AGENTS:
+    kind = name.partition("@")[0]
+    if kind not in toy_models.AGENTS:
         known = ", ".join(toy_models.AGENTS)
         raise ValueError(
-            f"there is no toy model {name!r}{nearest(name, toy_models.AGENTS)} (there are {known})"
+            f"there is no toy model {kind!r}{nearest(kind, toy_models.AGENTS)} (there are {known})"
         )
-    recipe = json.loads(json.dumps(asdict(toy_models.AGENTS[name])))
+    recipe = json.loads(json.dumps(toy_models.describe(toy_models.find(name))))
     for found in toy_models.cache_directory().glob("*/toy_model.json"):
         if json.loads(found.read_text()) == recipe:
             return found.parent

@@ -3,6 +3,9 @@
 They are real Hugging Face models with real tokenizers, pretrained for seconds on prompts with right answers
 until they are partly competent at the task `digits`, `styles` or `varied`. Pretraining has stages. Models
 with the same first stages share the cached result, so `state-a` and `state-b` are forks of one model.
+
+`state-a@3` is made like `state-a` from other random weights and other questions: results that hold for many
+such bases do not depend on the luck of one.
 """
 
 from __future__ import annotations
@@ -11,11 +14,12 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import tempfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import transformers
@@ -57,6 +61,8 @@ class BaseAgent:
 
     body: Body
     stages: tuple[Stage, ...]
+    base: int = 0
+    """Random weights and questions; agents with the same base are made to be trained together."""
 
     @property
     def task(self) -> str:
@@ -132,11 +138,19 @@ PAIRS = {
 """The kinds of heterogeneity, each as a pair; `state-a` to `state-h` also make groups of three to eight."""
 
 
+def find(name: str) -> BaseAgent:
+    """How the toy model `NAME` or `NAME@BASE` is made."""
+    kind, _, base = name.partition("@")
+    if kind not in AGENTS:
+        raise TaskError(f"there is no toy model {kind!r}; there are: {', '.join(AGENTS)}")
+    if "@" in name and not re.fullmatch("[0-9]{1,9}", base):
+        raise TaskError(f"toy model {name!r}: expected a number after '@', as in {kind}@1")
+    return replace(AGENTS[kind], base=int(base or 0))
+
+
 def build(name: str) -> Path:
     """The `save_pretrained` directory of a toy model; made now if it is not in the cache."""
-    if name not in AGENTS:
-        raise TaskError(f"there is no toy model {name!r}; there are: {', '.join(AGENTS)}")
-    return _cached(AGENTS[name], name)
+    return _cached(find(name), name)
 
 
 def cache_directory() -> Path:
@@ -151,9 +165,17 @@ def _cached(agent: BaseAgent, label: str) -> Path:
     return directory
 
 
+def describe(agent: BaseAgent) -> dict[str, Any]:
+    """Everything that determines the bits but versions; models without a base are described as ever."""
+    described = asdict(agent)
+    if not agent.base:
+        del described["base"]
+    return described
+
+
 def _digest(agent: BaseAgent) -> str:
     """A hash of everything that determines the bits: recipe, version of this code, and library versions."""
-    recipe = [VERSION, asdict(agent), torch.__version__, transformers.__version__]
+    recipe = [VERSION, describe(agent), torch.__version__, transformers.__version__]
     return hashlib.sha256(json.dumps(recipe).encode()).hexdigest()[:16]
 
 
@@ -161,7 +183,7 @@ def _pretrained(agent: BaseAgent, label: str) -> tuple[PreTrainedModel, PreTrain
     """Run the last stage on top of the cached result of the earlier ones."""
     *earlier, last = agent.stages
     tokenizer = make_tokenizer(agent.body.cut)
-    with reproducible(), no_progress_bar():
+    with reproducible(agent.base), no_progress_bar():
         if earlier:
             parent = _cached(replace(agent, stages=tuple(earlier)), label)
             model = AutoModelForCausalLM.from_pretrained(parent)
@@ -169,7 +191,7 @@ def _pretrained(agent: BaseAgent, label: str) -> tuple[PreTrainedModel, PreTrain
             model = _untrained(agent.body, tokenizer)
         console = Console(stderr=True)
         for _ in track(
-            train(model, tokenizer, last),
+            train(model, tokenizer, last, agent.base),
             description=f"toy model {label}, stage {len(agent.stages)}",
             total=last.steps,
             console=console,
@@ -218,7 +240,7 @@ def _publish(
         with no_progress_bar():
             model.save_pretrained(unfinished)
         tokenizer.save_pretrained(unfinished)
-        (unfinished / "toy_model.json").write_text(json.dumps(asdict(agent), indent=2) + "\n")
+        (unfinished / "toy_model.json").write_text(json.dumps(describe(agent), indent=2) + "\n")
         unfinished.rename(directory)
     except OSError:
         if not directory.exists():

@@ -13,7 +13,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from hacrl.tasks.procedural import TASKS, DrawnPrompts
 
 BATCH = 64
-SEED = 0
 QUESTIONS = 3000
 """Different questions of each skill."""
 LENGTHS = (3, 6)
@@ -52,25 +51,27 @@ class TaskStage(Stage):
 
 
 @contextmanager
-def reproducible() -> Iterator[None]:
-    """One torch thread and a fixed random stream; the caller's are restored afterwards."""
+def reproducible(base: int = 0) -> Iterator[None]:
+    """One torch thread and a base's random stream; the caller's are restored afterwards."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(SEED)
+            torch.manual_seed(base)
             yield
     finally:
         torch.set_num_threads(threads)
 
 
-def train(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, stage: Stage) -> Iterator[int]:
+def train(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, stage: Stage, base: int = 0
+) -> Iterator[int]:
     """Run one stage in place, yielding after every step."""
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=stage.learning_rate, betas=(0.9, 0.98), weight_decay=0.0
     )
     model.train()
-    for step, pairs in enumerate(_batches(stage)):
+    for step, pairs in enumerate(_batches(stage, base)):
         loss = model(**_encode(pairs, tokenizer)).loss
         optimiser.zero_grad()
         loss.backward()
@@ -79,11 +80,11 @@ def train(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, stage: Sta
         yield step
 
 
-def _batches(stage: Stage) -> Iterator[list[tuple[str, str]]]:
+def _batches(stage: Stage, base: int) -> Iterator[list[tuple[str, str]]]:
     """Questions and answers, from training prompts only: no toy model ever sees the test split."""
-    stream = random.Random(repr(stage))
+    stream = random.Random(f"{base}/{stage!r}" if base else repr(stage))
     task, column = stage.material
-    pools = [DrawnPrompts(skill, "train", QUESTIONS, SEED, LENGTHS) for skill in TASKS[task]]
+    pools = [DrawnPrompts(skill, "train", QUESTIONS, base, LENGTHS) for skill in TASKS[task]]
     for _ in range(stage.steps):
         prompts = [stream.choice(pool) for pool in stream.choices(pools, stage.weights, k=BATCH)]
         yield [(str(prompt.text), prompt.columns[column]) for prompt in prompts]

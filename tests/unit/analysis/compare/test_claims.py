@@ -44,7 +44,8 @@ def test_said_of_each_agent_the_one_that_lost_decides(tmp_path):
     planned = suite(tmp_path).plan("pair", tmp_path / "out")
     for run in planned.runs():
         of_bob = 5 if run.method == "hacpo" else 20
-        finish(planned, run.method, run.seed, {"ada": solved(40), "bob": solved(of_bob)})
+        ended = {"ada": solved(40), "bob": solved(of_bob)}
+        finish(planned, run.method, run.seed, ended, during={2: ended})
     found = {"pair": read(planned)}
     assert judge(claim("hacpo", "gspo"), found)["pair"].difference.mean == -15 / 80
     each = judge(claim("hacpo", "gspo", agents="each", margin=0.01), found)["pair"]

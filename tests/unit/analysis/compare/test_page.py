@@ -5,9 +5,10 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from hacrl.analysis.compare.comparison import run_suite, sweeps_of, tune
+from hacrl.analysis.compare.comparison import sweeps_of, tune
 from hacrl.analysis.compare.report import DASH
 from hacrl.analysis.compare.suite import load_suite
+from hacrl.analysis.compare.suite_runs import run_suite
 from hacrl.analysis.compare.workers import WorkerPool
 from helpers_suite import finish_all, suite, write_suite
 

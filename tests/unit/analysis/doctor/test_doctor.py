@@ -583,6 +583,7 @@ def test_models_that_cannot_be_used(tmp_path: Path, model: str):
     (tmp_path / "broken" / "model.safetensors").write_text("")
     for wrong, expected in (
         ("toy:state-z", "there is no toy model 'state-z'"),
+        ("toy:state-a@x", "expected a number after '@'"),
         (str(tmp_path / "absent"), "is neither a directory"),
         ("a/b/c", "is neither a directory"),
         (str(tmp_path / "empty"), "no config.json"),
