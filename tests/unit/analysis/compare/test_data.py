@@ -186,7 +186,7 @@ def test_the_page_of_an_unfinished_plan_says_what_is_missing(tmp_path):
 def test_nothing_to_show_is_an_error_that_says_so(tmp_path):
     with pytest.raises(ValueError, match="no setting has two finished seeds"):
         page_from_data(suite(tmp_path), tmp_path, tmp_path / "page.md")
-    with pytest.raises(ValueError, match="--from .*nothing: expected a directory of outcomes"):
+    with pytest.raises(ValueError, match=r"--from .*nothing: expected a directory of outcomes"):
         page_from_data(suite(tmp_path), tmp_path / "nothing", tmp_path / "page.md")
 
 
