@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 import typer
@@ -21,8 +21,11 @@ from hacrl.training.evaluation import Evaluation, evaluate
 from hacrl.training.team import make_rewarder
 from hacrl.types import Prompt
 
-STOPS = ("\n", "Question:")
+STOPS = ("\n",)
 """A response is one line: a base model would go on with the next question."""
+Style = Literal["answer", "equation", "solution"]
+LENGTHS: dict[Style, int] = {"answer": 8, "equation": 16, "solution": 64}
+"""Most tokens of a response."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,9 @@ class Abilities:
 
     prompts: int
     samples: int
-    worked: bool
+    examples: int
+    style: str
+    chat: bool
     found: list[Ability]
 
 
@@ -91,37 +96,46 @@ def abilities(
         list[Path], typer.Option(help="Directory of a model; repeatable. `make models` makes two.")
     ],
     only: Annotated[str, typer.Option(help="Only tasks with this in their names.")] = "",
-    prompts: Annotated[int, typer.Option(min=12, help="Test prompts of each task.")] = 60,
+    prompts: Annotated[int, typer.Option(min=12, help="Test prompts of each task.")] = 64,
     samples: Annotated[int, typer.Option(min=2, help="Responses to a prompt at temperature 1.")] = 8,
-    examples: Annotated[int, typer.Option(min=0, help="Solved questions in front of each prompt.")] = 3,
-    worked: Annotated[bool, typer.Option(help="Word problems only: show and ask for the reasoning.")] = False,
+    examples: Annotated[int, typer.Option(min=0, help="Solved questions in front of each prompt.")] = 2,
+    style: Annotated[Style, typer.Option(help="How examples of word problems are answered.")] = "equation",
+    chat: Annotated[
+        bool, typer.Option(help="Write prompts with the chat template, if there is one.")
+    ] = False,
     markdown: Markdown = False,
     json_file: JsonFile = None,
 ) -> None:
     """Measure models alone, as they are, with solved questions in front of each prompt."""
     torch.set_num_threads(1)
-    chosen = [each for each in (WORDS if worked else CANDIDATES) if only in each.label]
+    chosen = [each for each in CANDIDATES if only in each.label]
     found = [
         ability
         for directory in model
-        for ability in measure(directory, chosen, prompts, samples, examples, worked)
+        for ability in measure(directory, chosen, prompts, samples, examples, style, chat)
     ]
-    result = Abilities(prompts, samples, worked, found)
+    result = Abilities(prompts, samples, examples, style, chat, found)
     show([_table(result)], result, markdown, json_file)
 
 
 def measure(
-    directory: Path, chosen: Sequence[Candidate], prompts: int, samples: int, examples: int, worked: bool
+    directory: Path,
+    chosen: Sequence[Candidate],
+    prompts: int,
+    samples: int,
+    examples: int,
+    style: Style,
+    chat: bool,
 ) -> list[Ability]:
     """One model on all tasks."""
-    sampling = {"max_new_tokens": 96 if worked else 16, "stop": STOPS}
-    agent = {"name": "agent", "model": str(directory.resolve())}
+    sampling = {"max_new_tokens": LENGTHS[style], "stop": STOPS}
+    agent = {"name": "agent", "model": str(directory.resolve()), "chat": chat}
     recipe = parse_recipe({"agents": [agent], "task": NAME, "sampling": sampling})
     loaded = Blueprint(recipe.agents[0], sampling=recipe.sampling).load()
     found = []
     for candidate in chosen:
         task = candidate.load(prompts)
-        asked = [with_examples(prompt, task.train[:examples], worked) for prompt in task.test]
+        asked = [with_examples(prompt, task.train[:examples], style) for prompt in task.test]
         result = _evaluate(loaded, recipe, replace(task, test=asked), samples)
         assert result.mean_at_k is not None
         assert result.problems.mean_at_k is not None
@@ -132,11 +146,11 @@ def measure(
     return found
 
 
-def with_examples(prompt: Prompt, shown: Sequence[Prompt], worked: bool) -> Prompt:
+def with_examples(prompt: Prompt, shown: Sequence[Prompt], style: Style) -> Prompt:
     """The prompt after solved questions."""
-    column = "solution" if worked else "answer"
-    blocks = [f"Question: {each.text}\nAnswer: {each.columns[column]}\n\n" for each in shown]
-    return replace(prompt, text=f"{''.join(blocks)}Question: {prompt.text}\nAnswer:")
+    answers = [each.columns.get(style, each.columns["answer"]) for each in shown]
+    blocks = [f"Q: {each.text}\nA: {answer}\n\n" for each, answer in zip(shown, answers, strict=True)]
+    return replace(prompt, text=f"{''.join(blocks)}Q: {prompt.text}\nA:")
 
 
 def _evaluate(agent: Agent, recipe: Recipe, task: tasks.Task, samples: int) -> Evaluation:

@@ -71,7 +71,7 @@ class Rendering:
     @property
     def has_chat_template(self) -> bool:
         """Whether prompts go through a chat template; a plain-text prompt is then one user message."""
-        return self._tokenizer.chat_template is not None
+        return self._prompting.chat and self._tokenizer.chat_template is not None
 
     @property
     def start_ids(self) -> tuple[int, ...]:
@@ -85,10 +85,12 @@ class Rendering:
         elif isinstance(prompt.text, str):
             ids = self._encode_plain(self._around(prompt.text), prompt)
         else:
-            raise ValueError(
-                f"prompt {prompt.id!r} is a list of chat messages, but the tokenizer "
-                f"{self._tokenizer.name_or_path!r} has no chat template: set one, or use plain-text prompts"
+            why = (
+                f"the tokenizer {self._tokenizer.name_or_path!r} has no chat template: set one, or use"
+                if self._prompting.chat
+                else "chat is false: set it to true, or use"
             )
+            raise ValueError(f"prompt {prompt.id!r} is a list of chat messages, but {why} plain-text prompts")
         return self._with_one_bos(ids)
 
     def encode_response(self, text: str) -> tuple[int, ...]:
@@ -201,6 +203,8 @@ class Rendering:
 def _checked_prompting(tokenizer: PreTrainedTokenizerFast, prompting: PromptSettings) -> PromptSettings:
     """The settings, unless they are for a chat template that the tokenizer does not have."""
     needing = [key for key in ("system_prompt", "template_variables") if getattr(prompting, key)]
+    if needing and not prompting.chat:
+        raise ValueError(f"{needing[0]} is for a chat template, which chat: false turns off: leave one out")
     if needing and tokenizer.chat_template is None:
         name = tokenizer.name_or_path or type(tokenizer).__name__
         raise ValueError(

@@ -42,6 +42,7 @@ def evaluate(
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="For the chat template: enable_thinking=false. Repeatable."),
     ] = None,
+    chat: Annotated[bool, typer.Option(help="Write prompts with the chat template, if there is one.")] = True,
     verifier: Annotated[str | None, typer.Option(show_default="the task's own", help="Verifier.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:0 or auto.")] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 0,
@@ -63,6 +64,7 @@ def evaluate(
         "name": "agent",
         "model": model,
         "device": device,
+        "chat": chat,
         "system_prompt": system_prompt,
         "prompt_template": _with_line_breaks(prompt_template) if prompt_template else None,
     }

@@ -153,6 +153,8 @@ def _has_placeholder(template: str) -> str:
 class PromptSettings(Settings):
     """How an agent's prompts are written."""
 
+    chat: bool = True
+    """Write prompts with the tokenizer's chat template, if it has one; false: as plain text."""
     prompt_template: Annotated[Text, AfterValidator(_has_placeholder)] | None = None
     """Text around the prompt, such as examples, with `{prompt}` once; in a chat, of the last user message."""
     system_prompt: Text | None = None

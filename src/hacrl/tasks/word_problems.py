@@ -184,7 +184,7 @@ def _draw(kind: Kind, template: Template, largest: int, rng: random.Random) -> P
         id=f"{kind.name}-{hashlib.sha256(text.encode()).hexdigest()[:12]}",
         text=text,
         kind=kind.name,
-        columns={"answer": answer, "solution": _solution(kind, template, found, answer)},
+        columns={"answer": answer, **_worked(kind, template, found, answer)},
     )
 
 
@@ -215,10 +215,12 @@ def _operands(step: str, numbers: Mapping[str, int]) -> tuple[int, str, int]:
     return numbers.get(left) or int(left), sign, numbers.get(right) or int(right)
 
 
-def _solution(kind: Kind, template: Template, found: Mapping[str, int], answer: str) -> str:
-    """The steps in words and the answer, as an example for a model that is to reason."""
-    told = []
+def _worked(kind: Kind, template: Template, found: Mapping[str, int], answer: str) -> dict[str, str]:
+    """The steps as equations and in words, as examples for a model that is to reason."""
+    equations, sentences = [], []
     for name, step in list(zip(RESULTS, template.steps, strict=False))[kind.given :]:
         left, sign, right = _operands(step, found)
-        told.append(SENTENCES[sign].format(left=left, right=right, result=found[name]))
-    return " ".join([*told, f"The answer is {answer}."])
+        equations.append(f"{left} {sign} {right} = {found[name]}")
+        sentences.append(SENTENCES[sign].format(left=left, right=right, result=found[name]))
+    told = " ".join([*sentences, f"The answer is {answer}."])
+    return {"equation": ", ".join(equations), "solution": told}

@@ -266,3 +266,11 @@ def test_settings_for_a_chat_template_need_one(settings: dict[str, Any]) -> None
 def test_a_prompt_template_has_one_place_for_the_prompt(template: str) -> None:
     with pytest.raises(ValueError, match="prompt_template\n"):
         PromptSettings(prompt_template=template)
+
+
+def test_without_chat_a_prompt_is_plain_text() -> None:
+    assert chatted(Prompt("p", "2+3"), chat=False, prompt_template="Q: {prompt}\nA:") == "Q: 2+3\nA:"
+    with pytest.raises(ValueError, match="list of chat messages, but chat is false: set it to true"):
+        chatted(Prompt("p", ({"role": "user", "content": "2+3"},)), chat=False)
+    with pytest.raises(ValueError, match="system_prompt is for a chat template, which chat: false turns off"):
+        chatted(Prompt("p", "2+3"), chat=False, system_prompt="Be brief.")
