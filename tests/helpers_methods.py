@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
+from hacrl.algorithm import Belief
 from hacrl.methods import View
 from hacrl.sharing import arrange
 from helpers_sharing import trajectory
@@ -22,13 +23,14 @@ def view(
     learner: str = "a",
     agents: str = "ab",
     answers: dict[str, dict[str, list[tuple[str, float]]]] = ANSWERS,
-    kinds: Sequence[str] = (),
     prompts: Sequence[str] = ("p0", "p1"),
     likely: Mapping[str, float] | None = None,
+    chances: Mapping[str, float] | None = None,
 ) -> View:
     """What the learner knows; agent b is twice as good as a, whatever the answers say.
 
-    `likely` has the learner's mean log-prob of texts it does not find as likely as any (0).
+    `likely` has the learner's mean log-prob of texts it does not find as likely as any (0), `chances` what it
+    believes about every agent's success, give or take 0.1.
     """
     step = [
         trajectory(agent, prompt, i, text=text, reward=reward)
@@ -45,14 +47,18 @@ def view(
             found[j, b, i] = (likely or {}).get(table.samples[j][b][i].text, 0.0)
         return found
 
+    belief = None
+    if chances is not None:
+        mean = torch.tensor([chances[agent] for agent in agents], dtype=torch.float64)
+        belief = Belief(mean[:, None].expand(-1, len(prompts)), torch.full((len(agents), len(prompts)), 0.01))
     return View(
         learner,
         table,
         worth[:, None] / worth[None, :],
         reward_max=1.0,
         mini_batches=2,
-        kinds=kinds,
         likelihood=likelihood,
+        belief=belief,
     )
 
 

@@ -13,6 +13,9 @@ CAPABILITY_FLOOR = 1e-8
 OMEGA_CLAMP = (0.1, 10.0)
 """Smallest and largest omega."""
 
+CONTEXTUAL_MEMORY = 0.8
+"""How much an outcome counts after a step, of what it counted before: five steps on average."""
+
 FTIS_TRUNCATION, FTIS_KL_LIMIT = 2.0, 50.0
 GRAFT_FLOOR = 0.8
 LUFFY_SHAPING = 0.1

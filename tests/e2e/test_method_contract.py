@@ -1,9 +1,10 @@
-"""What every registered method has to fulfil in whole runs: exact resume, and the same results on Ray."""
+"""What every registered method has to fulfil in whole runs: exact resume, no labels read, the same on Ray."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,8 @@ from hacrl.agents.blueprint import Blueprint
 from hacrl.recipe import parse_recipe
 from hacrl.recipe.method import registered_methods
 from hacrl.training import team
-from helpers_train import make_agent, outcome, recipe, run
+from hacrl.training.step import train_step
+from helpers_train import make_agent, outcome, recipe, run, short_answers
 
 pytestmark = pytest.mark.slow
 METHODS = [*registered_methods(), "own_method:Focal"]
@@ -52,6 +54,24 @@ def test_a_resumed_run_is_the_same_as_an_undisturbed_one(agents, method, tmp_pat
     assert resumed == whole
     starts = {name: (path / "model.safetensors").read_bytes() for name, path in agents.items()}
     assert all(whole["weights"][name] != start for name, start in starts.items()), "somebody learned nothing"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_no_method_reads_the_kind_of_a_prompt(agents, method):
+    """Real prompts have no such labels: training on hidden ones is the same bit by bit."""
+    chosen = parse_recipe(settings(agents, method, steps=2))
+    shown = team.load_task(chosen.task)
+    hidden = replace(shown, train=[replace(prompt, kind="") for prompt in shown.train])
+    assert len({prompt.kind for prompt in shown.train}) > 1
+    trained = []
+    for task in (shown, hidden):
+        made = team.build_team(chosen, task=task, reward_funcs=[short_answers])
+        try:
+            batches = [train_step(made, step).batches for step in (1, 2)]
+            trained.append((batches, [member.policy.fingerprint() for member in made.members]))
+        finally:
+            made.close()
+    assert trained[0] == trained[1]
 
 
 class ReusedAgents:

@@ -42,6 +42,9 @@ class Agent(Protocol):
     def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
         """Log-prob of every response token of (prompt ids, response ids) pairs."""
 
+    def features(self, prompts: Sequence[Prompt]) -> list[tuple[float, ...]]:
+        """What the model makes of each prompt, as a few numbers (see `hacrl.agents.features`)."""
+
     def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
         """A step's rows with the critic's values and advantages; unchanged without a critic."""
 

@@ -19,6 +19,7 @@ from hacrl.agents.backends.vllm import VllmEngine
 from hacrl.agents.backends.vllm_weights import merged_weights
 from hacrl.agents.critic import Critic
 from hacrl.agents.errors import AgentError, explain_out_of_memory
+from hacrl.agents.features import prompt_features
 from hacrl.agents.fingerprint import fingerprint
 from hacrl.agents.logp_check import checked
 from hacrl.agents.optimiser import Optimiser
@@ -215,6 +216,26 @@ class Policy:
                 for row, values in zip(batch, logps, strict=True):
                     scores[row] = tuple(values[: len(rows[row][1])])
         return scores
+
+    def features(self, prompts: Sequence[Prompt]) -> list[tuple[float, ...]]:
+        """What the model makes of each prompt (see `hacrl.agents.features`); of several ranks, a share.
+
+        Of a prompt that is too long for the model, it reads the end.
+        """
+        end = slice(-(self.context_length or 0), None)
+        rows = [(self.encoder.encode_prompt(prompt)[end], ()) for prompt in self._ranks.share(prompts)]
+        found: list[tuple[float, ...]] = [()] * len(rows)
+        budget = self._updates.tokens_per_micro_batch
+        with (
+            self._ranks.gathered(self._model),
+            explain_out_of_memory(self.name, "reading prompts", "tokens_per_micro_batch"),
+            torch.inference_mode(),
+        ):
+            for batch in micro_batches(rows, budget, shares_prompts=False):
+                numbers = prompt_features(self._model, [rows[row][0] for row in batch]).tolist()
+                for row, values in zip(batch, numbers, strict=True):
+                    found[row] = tuple(values)
+        return found
 
     def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
         """A step's rows with the critic's values and advantages; unchanged if the agent has none."""

@@ -3,6 +3,7 @@
 from hacrl.algorithm.advantage import advantages, own_advantages
 from hacrl.algorithm.batch import Objective, SourceData
 from hacrl.algorithm.capability import Capability
+from hacrl.algorithm.contextual import Belief, ContextualCapability
 from hacrl.algorithm.critic import CriticParams, gae, value_loss, whitened
 from hacrl.algorithm.diagnostics import (
     WindowShares,
@@ -44,7 +45,9 @@ from hacrl.algorithm.ratio import HacpoParams, sequence_ratio, window_lower
 
 __all__ = [
     "AdmittedObjective",
+    "Belief",
     "Capability",
+    "ContextualCapability",
     "CriticParams",
     "DistillationObjective",
     "GrpoObjective",

@@ -11,6 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from hacrl.algorithm import Belief
 from hacrl.recipe.method import MethodSettings
 from hacrl.sharing import LossTerm, RewardTable
 from hacrl.symptoms import Symptom
@@ -32,14 +33,15 @@ class View:
     reward_max: float
     mini_batches: int
     """Updates made on one source's responses."""
-    kinds: Sequence[str] = ()
-    """[b]: the kind of every prompt; empty: all are of one kind."""
     likelihood: Callable[[Tensor], Tensor] = _unknown
     """Of the responses in a mask [j, b, i], the learner's mean log-prob per token before the step; NaN
     elsewhere and where it cannot encode them. Peers' responses cost the learner a forward pass."""
     trained_on: frozenset[str] = frozenset()
     """Asynchronous runs: agents whose responses of this step the learner has trained on already. They count
     in baselines, but are not trained on again."""
+    belief: Belief | None = None
+    """Every agent's chance of success at every prompt, this step's outcomes included; None unless the method
+    is `contextual`."""
     awaited: frozenset[str] = frozenset()
     """Asynchronous runs: agents whose responses of this step have not arrived yet."""
     mask_truncated: bool = False

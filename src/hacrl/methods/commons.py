@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
-from pydantic import Field
 from torch import Tensor
 
 from hacrl.methods.base import View
@@ -21,9 +20,6 @@ from hacrl.symptoms import Symptom
 if TYPE_CHECKING:
     from hacrl.recipe import Recipe
 
-FEW = 2.0
-"""With so many prompts of a kind, a lead counts half; with more, more of it."""
-
 
 @register
 class Commons(GspoOnOwn, OwnPrompts):
@@ -32,17 +28,20 @@ class Commons(GspoOnOwn, OwnPrompts):
     A peer's success adds most where the learner has not tried, so no two agents get the same prompt. The
     learner verifies peers' responses itself. Right responses can still do harm: if two agents write them in
     different styles, imitation makes both worse. So a gate accepts a peer's response only if the learner
-    finds it likely enough, or if the peer is clearly better at this kind of prompt.
+    finds it likely enough, or if it is needed: the learner would probably fail at the prompt, and the peer is
+    clearly better there. Who is good at which prompts is learned from outcomes (`ContextualCapability`).
     """
 
     name: Literal["commons"] = "commons"
     """`commons`."""
     passes: Count = PASSES
     """Times a step's verified responses are imitated."""
-    margin: Annotated[float, Field(ge=-1, le=1)] = 0.3
-    """A peer ahead by this much in its share of right responses to a kind of prompt passes the gate."""
+    gate: bool = True
+    """Whether peers' verified responses have to be familiar or needed; otherwise all are imitated."""
     familiar: Share = 0.05
-    """Otherwise a response passes if it is above this quantile of the likelihood of own right responses."""
+    """A response passes if it is above this quantile of the likelihood of own right responses ..."""
+    confidence: Share = 0.95
+    """... or if the learner would probably fail, and the peer is better with this probability."""
 
     reverifies: ClassVar[bool] = True
     symptoms: ClassVar[tuple[Symptom, ...]] = (
@@ -51,10 +50,15 @@ class Commons(GspoOnOwn, OwnPrompts):
             0.05,
             "below",
             "only {value:.1%} of its peers' verified responses pass the gate",
-            "The learner finds them unlikely, and the peers are not clearly better. A smaller method.margin "
-            "or method.familiar accepts more, which may not help with peers of a very different style.",
+            "The learner finds them unlikely, and does not need them: it succeeds where they do. A smaller "
+            "method.familiar accepts more, which may not help with peers of a very different style.",
         ),
     )
+
+    @property
+    def contextual(self) -> bool:
+        """The gate needs to know who is good at which prompts."""
+        return self.gate
 
     def updates(self, mini_batches: int, agents: int, peers: int) -> int:
         """Own responses, then every pass over the pool; the number does not depend on `peers`."""
@@ -86,20 +90,25 @@ class Commons(GspoOnOwn, OwnPrompts):
         """[j, b, i]: of the verified responses in `pool`, its own and peers' new ones that pass the gate."""
         own = pool & view.own
         received = pool & ~own & view.new
-        better = received & (leads(view) >= self.margin)[:, :, None]
-        return own | better | (received & ~better & self._recognised(view, own, received & ~better))
+        if not self.gate or not bool(received.any()):
+            return own | received
+        needed = received & self.needed(view)[:, :, None]
+        return own | needed | self._familiar(view, own, received & ~needed)
 
-    def _recognised(self, view: View, own: Tensor, asked: Tensor) -> Tensor:
-        """[j, b, i]: those as likely as own right responses to the same kind; none without any."""
-        if not bool(asked.any()):
-            return asked
+    def needed(self, view: View) -> Tensor:
+        """[j, b]: the learner's whole group would probably fail, and agent j is probably better."""
+        if view.belief is None:
+            return torch.zeros(view.table.mask.shape[:2], dtype=torch.bool)
+        samples = max(1, int(view.own.sum(2).max()))
+        helpless = (1 - view.belief.mean[view.k]) ** samples > 0.5
+        return helpless & (view.belief.better(view.k) >= self.confidence)
+
+    def _familiar(self, view: View, own: Tensor, asked: Tensor) -> Tensor:
+        """[j, b, i]: those as likely as the learner's own right responses; none without any."""
+        if not bool(asked.any()) or not bool(own.any()):
+            return torch.zeros_like(asked)
         likelihood = view.likelihood(own | asked)
-        found = torch.zeros_like(asked)
-        for here in _kinds(view):
-            mine = likelihood[own & here[None, :, None]]
-            if len(mine):
-                found |= here[None, :, None] & (likelihood >= mine.quantile(self.familiar))
-        return found
+        return asked & (likelihood >= likelihood[own].quantile(self.familiar))
 
     def metrics(self, view: View, terms: Sequence[LossTerm]) -> dict[str, float]:
         """How many of its peers' distinct verified responses pass the gate."""
@@ -108,27 +117,3 @@ class Commons(GspoOnOwn, OwnPrompts):
             return {}
         taken = terms[1].mask & offered
         return {"gate/accepted": int(taken.sum()) / int(offered.sum()), "gate/offered": int(offered.sum())}
-
-
-def leads(view: View) -> Tensor:
-    """[j, b]: by how much source j is better than the learner at prompts of the kind of prompt b.
-
-    The difference in the share of right responses, averaged over the prompts of the kind; shrunk towards 0
-    when one of the two responded to few of them.
-    """
-    mask, found = view.table.mask, torch.zeros(view.table.mask.shape[:2], dtype=torch.float64)
-    tried = mask.any(2)
-    share = view.verified.sum(2) / mask.sum(2).clamp(min=1).double()
-    for here in _kinds(view):
-        prompts = (tried & here).sum(1)
-        rate = (share * here).sum(1) / prompts.clamp(min=1)
-        both = torch.minimum(prompts, prompts[view.k])
-        lead = (rate - rate[view.k]) * both / (both + FEW)
-        found += lead[:, None] * here
-    return found
-
-
-def _kinds(view: View) -> list[Tensor]:
-    """[b] bool for every kind of prompt: those of that kind."""
-    kinds = view.kinds or [""] * len(view.table.prompt_ids)
-    return [torch.tensor([kind == one for kind in kinds]) for one in sorted(set(kinds))]

@@ -42,6 +42,11 @@ class MethodSettings(Settings):
     """Why peers' responses cannot come in a later step; None: they can (`exchange.asynchronous`)."""
 
     @property
+    def contextual(self) -> bool:
+        """Whether the learner needs to know who is good at which prompts (`View.belief`)."""
+        return False
+
+    @property
     def label(self) -> str:
         """The name to show: the method's name and, for a variant, its suffixes."""
         return self.name

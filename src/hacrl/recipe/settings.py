@@ -19,7 +19,14 @@ from pydantic import (
     Tag,
 )
 
-from hacrl.defaults import CAPABILITY_FLOOR, CAPABILITY_WINDOW, DEADLINE_SECONDS, MAX_UNSCORABLE, OMEGA_CLAMP
+from hacrl.defaults import (
+    CAPABILITY_FLOOR,
+    CAPABILITY_WINDOW,
+    CONTEXTUAL_MEMORY,
+    DEADLINE_SECONDS,
+    MAX_UNSCORABLE,
+    OMEGA_CLAMP,
+)
 from hacrl.recipe.problems import shown
 from hacrl.runs.contents import AgentName
 
@@ -281,6 +288,8 @@ class CapabilitySettings(Settings):
     """Smallest and largest omega."""
     measure: Literal["mean_reward", "positive_rate"] = "mean_reward"
     """`mean_reward`: mean reward of a step; `positive_rate`: share of rewards above 0."""
+    memory: Share = CONTEXTUAL_MEMORY
+    """Where capability depends on the prompt: what an outcome counts a step later."""
 
 
 LengthNorm = Literal["own", "learner", "bytes"]

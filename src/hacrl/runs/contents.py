@@ -155,6 +155,11 @@ class _Capability(_Shape):
     history: list[list[float]]
 
 
+class _Contextual(_Shape):
+    features: Count
+    moments: list[list[float]]
+
+
 class _Decline(_Shape):
     """Mean rewards of an agent's first and latest steps."""
 
@@ -189,6 +194,7 @@ class _Trainer(_Shape):
     totals: dict[AgentName, _Totals]
     before: dict[AgentName, dict[str, _Evaluation]]
     capability: _Capability
+    contextual: dict[AgentName, _Contextual] = {}
     alerts: dict[str, Integer]
     decline: _Decline | None = None
     drift: dict[AgentName, _Start] = {}

@@ -103,6 +103,7 @@ class AgentProxy(ABC):
 
     sample = _forward(Policy.sample)
     score = _forward(Policy.score)
+    features = _forward(Policy.features)
     judge = _forward(Policy.judge)
     update = _forward(Policy.update)
     gradient = _forward(Policy.gradient)

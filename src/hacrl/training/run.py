@@ -241,6 +241,7 @@ class Run:
                 "totals": progress.totals,
                 "before": _as_json(progress.before),
                 "capability": team.capability.state_dict(),
+                "contextual": {name: found.state_dict() for name, found in team.contextual.items()},
                 "alerts": self._alerts.state_dict(),
                 "decline": self._decline.state_dict(),
                 "drift": self._drift.state_dict(),
@@ -266,7 +267,7 @@ class Run:
             totals={name: Counter(totals) for name, totals in state["totals"].items()},
             before=_from_json(state["before"]),
         )
-        self.team.capability.load_state_dict(state["capability"])
+        self.team.load_capabilities(state)
         self.team.retired.update(state["retired"])
         self._alerts.load_state_dict(state["alerts"])
         self._decline.load_state_dict(state.get("decline", {"first": {}, "latest": {}}))

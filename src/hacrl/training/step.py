@@ -19,6 +19,7 @@ from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.updater import UpdateReport
 from hacrl.methods import View
 from hacrl.sharing import LearnerBatch, Reencoder, arrange, build_batches, own_ending
+from hacrl.training.beliefs import learn_outcomes
 from hacrl.training.model_scores import add_engine_weights, add_model_scores, likelihood
 from hacrl.training.rollouts import draw_step
 from hacrl.training.step_metrics import method_metrics
@@ -104,12 +105,16 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
         received.omega,
         team.recipe.reward.maximum,
         team.recipe.updates.mini_batches,
-        kinds=[prompt.kind for prompt in received.prompts],
         likelihood=lambda chosen: likelihood(member.policy, tokens, table, chosen, changed=changed),
         trained_on=received.trained_on,
         awaited=received.awaited,
         mask_truncated=team.recipe.updates.mask_truncated,
     )
+    if team.contextual:
+        belief, prediction = learn_outcomes(team, member, view, received.prompts)
+        view = replace(view, belief=belief)
+        if received.step == record.step:
+            record.predictions[member.name] = prediction
     taken = view.new & view.trainable
     terms = [replace(term, mask=term.mask & taken) for term in team.method.loss_terms(view)]
     if received.step == record.step:  # not again when late responses arrive

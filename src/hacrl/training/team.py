@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
@@ -16,8 +16,9 @@ from hacrl import tasks
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint, device_of, precision_of
 from hacrl.agents.errors import AgentError
+from hacrl.agents.features import FEATURES
 from hacrl.agents.loading import load_tokenizer
-from hacrl.algorithm import Capability, CriticParams
+from hacrl.algorithm import Capability, ContextualCapability, CriticParams
 from hacrl.methods import Method
 from hacrl.recipe import AgentSettings, Recipe, RecipeError, SamplingSettings, TaskSettings
 from hacrl.recipe.problems import Problem
@@ -109,7 +110,7 @@ class EvaluationTask:
 
 @dataclass
 class Team:
-    """Everything a training step needs. The agents' weights, `capability`, `retired` and `lost` change."""
+    """Everything a training step needs. The agents' weights, capabilities, `retired` and `lost` change."""
 
     recipe: Recipe
     members: tuple[Member, ...]
@@ -122,6 +123,8 @@ class Team:
     topology: Topology
     sampling: SamplingSettings
     capability: Capability
+    contextual: Mapping[str, ContextualCapability]
+    """By learner, if the method needs it."""
     runtime: Runtime
     dtypes: Mapping[str, str]
     """What each agent computes in."""
@@ -160,6 +163,12 @@ class Team:
                 if not self.active:
                     raise outcome
         return {name: outcome for name, outcome in outcomes.items() if not isinstance(outcome, AgentLost)}
+
+    def load_capabilities(self, state: Mapping[str, Any]) -> None:
+        """Restore what the agents were believed to be capable of from a checkpoint."""
+        self.capability.load_state_dict(state["capability"])
+        for name, found in self.contextual.items():
+            found.load_state_dict(state["contextual"][name])
 
     def seed(self, purpose: object) -> int:
         """A seed of its own for every step and purpose."""
@@ -247,10 +256,17 @@ def build_team(
         capability=Capability(
             len(names), recipe.capability.window, recipe.capability.floor, recipe.capability.clamp
         ),
+        contextual=_contextual(recipe, names) if method.contextual and len(names) > 1 else {},
         runtime=runtime,
         dtypes=dtypes,
         deliver=deliver or deliver_all,
     )
+
+
+def _contextual(recipe: Recipe, names: Sequence[str]) -> dict[str, ContextualCapability]:
+    """Every learner has an estimate of its own: the features are its own."""
+    memory = recipe.capability.memory
+    return {name: ContextualCapability(len(names), FEATURES, memory) for name in names}
 
 
 def refuse_missing_devices(recipe: Recipe) -> None:

@@ -41,10 +41,11 @@ def make(
 
 def life(policy: Policy, folder: Path) -> dict[str, Any]:
     """All an agent does, before and after it has learned."""
-    seen: dict[str, Any] = {"rollouts": [], "scores": [], "reports": [], "gradients": []}
+    seen: dict[str, Any] = {"rollouts": [], "scores": [], "features": [], "reports": [], "gradients": []}
     for done in range(2):
         seen["rollouts"].append(policy.sample(PROMPTS, 2, SAMPLING, done))
         seen["scores"].append(policy.score(ROWS))
+        seen["features"].append(policy.features(PROMPTS))
         seen["gradients"].append(policy.gradient(BATCHES[0], likelihood, done))
         seen["reports"] += policy.update(policy.judge(BATCHES), likelihood)
     seen["fingerprint"] = policy.fingerprint()
@@ -59,7 +60,7 @@ def close(ours: Any, theirs: Any, tolerance: float = 1e-5) -> bool:
 
 def compare(alone: dict[str, Any], ranks: list[dict[str, Any]]) -> None:
     first = ranks[0]
-    for kind in ("rollouts", "scores"):
+    for kind in ("rollouts", "scores", "features"):
         for step, expected in enumerate(alone[kind]):
             joined = [item for rank in ranks for item in rank[kind][step]]
             assert len(joined) == len(expected)

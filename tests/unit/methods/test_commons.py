@@ -79,13 +79,13 @@ RIGHT = st.sampled_from([("7", 1.0), ("seven", 1.0), ("9", 0.0)])
 @settings(max_examples=40)
 @given(
     answers=st.lists(st.lists(RIGHT, min_size=2, max_size=2), min_size=6, max_size=6),
-    kinds=st.lists(st.sampled_from(["add", "sort"]), min_size=6, max_size=6),
+    chances=st.fixed_dictionaries({agent: st.floats(0, 1) for agent in "abc"}),
     likely=st.floats(-1, 1),
     heard=st.lists(st.integers(0, 2), min_size=2, max_size=2),
     mini_batches=st.integers(1, 4),
 )
 def test_whenever_peers_are_heard_every_answer_passes_the_same_gate_once(
-    answers, kinds, likely, heard, mini_batches
+    answers, chances, likely, heard, mini_batches
 ):
     """Two prompts for each of three agents; b and c are heard at any of three times, a at the first."""
     prompts = [f"p{n}" for n in range(6)]
@@ -97,7 +97,7 @@ def test_whenever_peers_are_heard_every_answer_passes_the_same_gate_once(
 
     def at(time):
         here = {agent: given_by[agent] if times[agent] <= time else {} for agent in "abc"}
-        seen = view("a", "abc", here, kinds, prompts, {"seven": likely})
+        seen = view("a", "abc", here, prompts, {"seven": likely}, chances)
         trained_on, awaited = (
             {agent for agent in "abc" if test(times[agent])} for test in (time.__gt__, time.__lt__)
         )

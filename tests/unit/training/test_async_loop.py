@@ -109,7 +109,7 @@ def test_without_staleness_every_method_that_can_be_late_is_the_synchronous_one(
 
 def test_commons_imitates_what_it_receives_late_once_with_as_many_updates(settings):
     """Eve is always a step late; ada's gate is open."""
-    watch, method = Watch(), {"name": "commons", "passes": 2, "margin": -1.0}
+    watch, method = Watch(), {"name": "commons", "passes": 2, "gate": False}
     team = make_team(asynchronous(settings | {"method": method}, every=4, max_staleness=1), watch)
     watch.hold("eve", until=lambda step: watch.steps["ada"] >= min(4, step + 1))
     records = list(steps_until_barrier(team, 1, say=watch.say))

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 
-from hacrl.algorithm import GspoObjective
+from hacrl.algorithm import Belief, GspoObjective
 from hacrl.recipe import parse_recipe
 from hacrl.rewards.scores import Score
 from hacrl.runtime import Traffic
 from hacrl.sharing import LearnerBatch, UpdateGroup, own_ending
+from hacrl.training.beliefs import Prediction
 from hacrl.training.rollouts import without_advantage
 from hacrl.training.run import Progress
 from hacrl.training.step import train_step, update
@@ -39,6 +40,9 @@ def part(agent: str, *prompts: str) -> StepRecord:
         omega=torch.zeros(2, 2),
         prompts=tuple(Prompt(name, name) for name in prompts),
         method_metrics={f"agent/{agent}/gate/accepted": 0.5},
+        predictions={
+            agent: Prediction(("p0",), Belief(torch.ones(1), torch.ones(1)), torch.ones(1), torch.ones(1))
+        },
         batches={agent: LearnerBatch((), Counter())},
         reports={agent: []},
         rejected=Counter(reward_differs=2),

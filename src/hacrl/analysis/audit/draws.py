@@ -97,6 +97,7 @@ def _step(team: Team, step: int, group: list[Trajectory]) -> StepRecord:
 
 def _with_batches(team: Team, prompts: Sequence[Prompt], record: StepRecord) -> StepRecord:
     """The record with every learner's batch: only responses to prompts that the method assigns."""
+    team = replace(team, contextual=copy.deepcopy(team.contextual))
     asked = team.method.assign(prompts, [member.name for member in team.active])
     ids = {name: {prompt.id for prompt in own} for name, own in asked.items()}
     delivered = tuple(t for t in record.trajectories if t.prompt_id in ids[t.source])

@@ -41,7 +41,7 @@ def open_run(path: Path, checkpoint: int | None = None) -> SavedRun:
 def restore(team: Team, checkpoint: Checkpoint) -> None:
     """Load the weights and capabilities of a checkpoint into the team; a lost agent's are not there."""
     state = read_trainer(checkpoint)
-    team.capability.load_state_dict(state["capability"])
+    team.load_capabilities(state)
     team.retired.clear()
     team.retired.update(state["retired"])
     team.lost.clear()
