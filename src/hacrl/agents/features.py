@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -35,4 +36,4 @@ def prompt_features(model: PreTrainedModel, prompts: Sequence[Tokens]) -> Tensor
 def _projection(width: int) -> Tensor:
     """[width, FEATURES], the same in every process: entries of variance 1 / FEATURES."""
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(width, FEATURES, generator=generator) / FEATURES**0.5
+    return torch.randn(width, FEATURES, generator=generator) / math.sqrt(FEATURES)
