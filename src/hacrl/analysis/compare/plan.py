@@ -187,12 +187,16 @@ def plan_of(
 
 
 def _check_comparable(base: Recipe, recipe: Recipe, label: str) -> None:
-    """Methods may have different settings, but agents, task and evaluation must be the same."""
+    """Methods may have different settings, but agents, task and evaluation must be the same.
+
+    Only `evaluation.before` may differ: agents start alike under every method, so one of them may measure it.
+    """
     agents, own = (sorted((agent.name, agent.model) for agent in one.agents) for one in (base, recipe))
     for key, same in {
         "agents": agents == own,
         "task": base.task == recipe.task,
-        "evaluation": base.evaluation == recipe.evaluation,
+        "evaluation": base.evaluation
+        == recipe.evaluation.model_copy(update={"before": base.evaluation.before}),
     }.items():
         if not same:
             raise ValueError(f"{label}: {key} must be the same for all methods")

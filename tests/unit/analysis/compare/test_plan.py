@@ -89,6 +89,12 @@ def test_mistakes_are_reported_before_anything_runs(tmp_path, options, message):
         make(tmp_path, **options)
 
 
+def test_one_method_may_measure_where_all_agents_begin(tmp_path):
+    own = ["hacpo:evaluation.before=false"]
+    recipes = make(tmp_path, "hacpo,gspo", own=own).recipes
+    assert (recipes["hacpo"].evaluation.before, recipes["gspo"].evaluation.before) == (False, True)
+
+
 def test_an_unknown_method_is_named_with_the_nearest(tmp_path):
     with pytest.raises(RecipeError, match=r"with method gpso.*\n.*did you mean 'gspo'"):
         make(tmp_path, "hacpo,gpso")
