@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
+import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -30,6 +33,13 @@ from hacrl.runs.reader import RunReader
 
 SUFFIX = ".jsonl.gz"
 FEWEST_SEEDS = 2
+LAST_STEPS = 5
+"""Over which metrics are averaged."""
+KEPT = re.compile(
+    r"agent/.+/(completions/(mean_length|clipped_ratio)|gate/.+|capability/.+)"
+    r"|cross/.+/(inside|below|above|ratio/mean)|capability/.+"
+)
+"""Metrics that explain results: lengths, what passes a gate or a window, how good estimates are."""
 LARGEST = 256 * 2**20
 """Bytes of an unpacked file, far above what any plan writes: a damaged file does not fill the memory."""
 
@@ -47,6 +57,8 @@ class _Agent(BaseModel):
     trained_tokens: int
     updates: int
     retired: str | None
+    drift: dict[str, float] = {}
+    """How far it has moved from its start, if that was measured."""
 
 
 class _Line(BaseModel):
@@ -69,6 +81,8 @@ class _Line(BaseModel):
     after: dict[str, Any]
     during: dict[str, Any]
     """By step."""
+    metrics: dict[str, float] = {}
+    """Means over the last steps: lengths, ratios, the gate and so on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,11 +175,13 @@ class DataFile:
             "dtypes": reader.dtypes,
             **{key: round(summary[key], 2) for key in ("steps", "seconds", "cpu_seconds")},
             "agents": {
-                name: {key: agent[key] for key in _Agent.model_fields} for name, agent in agents.items()
+                name: {key: agent[key] for key in _Agent.model_fields if key in agent}
+                for name, agent in agents.items()
             },
             "before": pack_evaluations({name: agent["before"] for name, agent in agents.items()}),
             "after": pack_evaluations({name: agent["after"] for name, agent in agents.items()}),
             "during": {str(step): pack_evaluations(found) for step, found in summary["during"].items()},
+            "metrics": last_means(reader.metrics),
         }
         self.write()
 
@@ -212,6 +228,16 @@ class DataFile:
             int(step): unpack_evaluations(found, self.problems) for step, found in line["during"].items()
         }
         return {**line, "agents": agents, "during": during}
+
+
+def last_means(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The means of these metrics over the last steps that have them, to four digits."""
+    found: dict[str, list[float]] = {}
+    for line in metrics[-LAST_STEPS:]:
+        for key, value in line.items():
+            if KEPT.fullmatch(key) and isinstance(value, int | float) and math.isfinite(value):
+                found.setdefault(key, []).append(value)
+    return {key: float(f"{fmean(values):.4g}") for key, values in found.items()}
 
 
 def _read(path: Path) -> bytes:
