@@ -95,7 +95,7 @@ def _agents_table(found: Diagnosis) -> PlainTable:
         if agent.facts:
             parameters, trained = rounded(agent.facts.parameters), rounded(agent.facts.trained)
         device = f"{agent.gpus * agent.ranks:g} GPUs" if agent.gpus else agent.device
-        rate = f"{agent.learning_rate:g}"
+        rate = f"{agent.learning_rate:g}" if agent.trains else "frozen"
         table.add_row(agent.name, agent.model, parameters, trained, device, agent.precision.dtype, rate)
     return table
 
@@ -119,7 +119,7 @@ def _updates_table(found: Diagnosis) -> PlainTable:
             agent.name,
             f"{agent.rollouts:,}",
             f"{agent.tokens:,}",
-            " ".join(agent.peers) or "nobody",
+            (" ".join(agent.peers) or "nobody") if agent.trains else "-",
             f"{agent.learned:,}",
             str(agent.updates),
             *(agent.columns.get(heading, "-") for heading in own),

@@ -44,6 +44,7 @@ class Commons(GspoOnOwn, OwnPrompts):
     """... or if the learner would probably fail, and the peer is better with this probability."""
 
     reverifies: ClassVar[bool] = True
+    needs_logps: ClassVar[bool] = False
     symptoms: ClassVar[tuple[Symptom, ...]] = (
         Symptom(
             "gate/accepted",

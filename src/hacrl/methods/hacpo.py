@@ -249,7 +249,8 @@ class Hacpo(HacpoSettings):
 
     def advice(self, recipe: Recipe) -> Iterator[Problem]:
         """A closed window: the updates on peers' responses have no gradient."""
-        windows = {agent.name: self.windows(recipe, agent.name) for agent in recipe.agents}
+        trained = [agent.name for agent in recipe.agents if agent.trains]
+        windows = {name: self.windows(recipe, name) for name in trained}
         closed = {name: sum(lower >= 1.0 for lower in lowers) for name, lowers in windows.items()}
         if any(closed.values()):
             name = max((name for name in closed if closed[name]), key=recipe.updates_per_step)

@@ -25,6 +25,7 @@ class Luffy(GspoOnOwn, OneUpdatePerMiniBatch):
     shaping: Above0 = LUFFY_SHAPING
     """Gamma in p / (p + gamma), which takes the place of the ratio of peers' tokens."""
 
+    needs_logps: ClassVar[bool] = False
     needs_all_peers: ClassVar[str | None] = "has peers' responses in the same updates as own ones"
 
     def loss_terms(self, view: View) -> list[LossTerm]:

@@ -17,6 +17,8 @@ from hacrl.sharing import LossTerm
 class OneTeacher(GspoOnOwn, UsesOmega):
     """Methods in which all other agents learn from the strongest one."""
 
+    needs_logps: ClassVar[bool] = False
+
     def updates(self, mini_batches: int, agents: int, peers: int) -> int:
         """As many updates from the teacher as other methods make on all peers' responses."""
         return mini_batches * (agents if peers else 1)

@@ -25,6 +25,7 @@ class SuccessGated(GspoOnOwn, OneUpdatePerMiniBatch):
     weight: AtLeast0 = 0.1
     """Weight of the log-likelihood of peers' verified responses beside the loss of own responses."""
 
+    needs_logps: ClassVar[bool] = False
     needs_all_peers: ClassVar[str | None] = "has peers' responses in the same updates as own ones"
 
     def loss_terms(self, view: View) -> list[LossTerm]:

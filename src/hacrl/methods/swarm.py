@@ -32,6 +32,7 @@ class Swarm(GspoOnOwn, OwnPrompts):
     peer_clip_high: AtLeast0 = GRPO_CLIP_HIGH
     """Clip of the ratio of each token of peers' responses above 1."""
 
+    needs_logps: ClassVar[bool] = False
     needs_all_peers: ClassVar[str | None] = "draws among all peers' responses"
 
     def updates(self, mini_batches: int, agents: int, peers: int) -> int:

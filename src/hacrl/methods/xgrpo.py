@@ -20,6 +20,7 @@ class Xgrpo(GspoOnOwn, OneUpdatePerMiniBatch):
     name: Literal["xgrpo"] = "xgrpo"
     """`xgrpo`."""
 
+    needs_logps: ClassVar[bool] = False
     needs_all_peers: ClassVar[str | None] = "compares own responses with all peers' rewards"
 
     def loss_terms(self, view: View) -> list[LossTerm]:

@@ -55,4 +55,4 @@ def known_keys(location: Sequence[int | str]) -> list[str]:
 
 def is_tag(part: int | str) -> bool:
     """Whether a part of a location names a choice within a union rather than a key."""
-    return part in ("<text>", "<list>")
+    return part in ("<text>", "<list>", "<endpoint>", "<file>")

@@ -38,6 +38,8 @@ class MethodSettings(Settings):
     """Whether agents read each other's tokens, so that all need the same tokenizer."""
     reverifies: ClassVar[bool] = False
     """Whether learners verify peers' responses again by default (`exchange.reverify`)."""
+    needs_logps: ClassVar[bool] = True
+    """Whether peers' responses need their log-probs under the agent that wrote them, for ratios."""
     needs_all_peers: ClassVar[str | None] = None
     """Why peers' responses cannot come in a later step; None: they can (`exchange.asynchronous`)."""
 

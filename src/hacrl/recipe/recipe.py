@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from hacrl.recipe.method import DEFAULT, MethodSettings, read_method
+from hacrl.recipe.peers import peer_problems, source_problems
 from hacrl.recipe.problems import Contradiction, Problem
 from hacrl.recipe.settings import (
     AgentSettings,
@@ -18,6 +19,7 @@ from hacrl.recipe.settings import (
     Count,
     EvaluationSettings,
     ExchangeSettings,
+    LoggedSettings,
     LoggingSettings,
     OptimiserSettings,
     RewardSettings,
@@ -96,7 +98,27 @@ class Recipe(Settings):
     def topology(self) -> Topology:
         """Learner -> the peers whose responses it receives; none if the method does not share."""
         exchange = self.exchange if self.method.shares else ExchangeSettings(topology="nobody")
-        return make_topology(exchange, [agent.name for agent in self.agents])
+        return make_topology(
+            exchange,
+            [agent.name for agent in self.agents],
+            [agent.name for agent in self.agents if agent.trains],
+        )
+
+    @property
+    def heard(self) -> frozenset[str]:
+        """The agents from which somebody learns."""
+        return frozenset(source for sources in self.topology().values() for source in sources)
+
+    @property
+    def taking_part(self) -> tuple[AgentSettings, ...]:
+        """The agents that train, and the others from which somebody learns: nobody pays for more."""
+        heard = self.heard
+        return tuple(agent for agent in self.agents if agent.trains or agent.name in heard)
+
+    @property
+    def assigned(self) -> tuple[str, ...]:
+        """The agents among which a step's prompts are divided: a file of responses is asked for all."""
+        return tuple(a.name for a in self.taking_part if not isinstance(a.source, LoggedSettings))
 
     def samples_of(self, name: str) -> int:
         """Responses the agent draws for each prompt, the method's factor included."""
@@ -109,6 +131,8 @@ class Recipe(Settings):
 
     def updates_per_step(self, name: str) -> int:
         """Optimiser updates of the agent in one step, at most."""
+        if not self.agent(name).trains:
+            return 0
         peers = len(self.topology()[name])
         return self.method.updates(self.updates.mini_batches, len(self.agents), peers)
 
@@ -125,8 +149,8 @@ class Recipe(Settings):
 
 def _contradictions(recipe: Recipe) -> Iterator[Problem]:
     """Settings that are valid alone but not together."""
-    yield from _same_names(recipe)
-    yield from _exchange(recipe)
+    exchange_problems = [*_same_names(recipe), *_exchange(recipe), *peer_problems(recipe)]
+    yield from exchange_problems
     mini_batches = recipe.updates.mini_batches * recipe.rollout_factor
     if mini_batches > recipe.prompts_per_step:
         yield Problem(
@@ -141,6 +165,8 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
             "optimiser.warmup_steps",
             f"expected fewer than the run's {recipe.steps} steps, got {recipe.optimiser.warmup_steps}",
         )
+    if not exchange_problems:
+        yield from source_problems(recipe)
     if recipe.evaluation.keep == "best" and recipe.evaluation.every == 0:
         yield Problem("evaluation.every", "expected more than 0 with evaluation.keep: best, got 0")
     yield from _runtime(recipe)

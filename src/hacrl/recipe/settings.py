@@ -6,6 +6,8 @@ sections themselves, so that no setting is defined twice. A method's settings ar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,6 +19,7 @@ from pydantic import (
     Field,
     JsonValue,
     Tag,
+    model_validator,
 )
 
 from hacrl.defaults import (
@@ -170,13 +173,69 @@ class PromptSettings(Settings):
     """Variables of the chat template, such as `{enable_thinking: false}` for Qwen3."""
 
 
+class EndpointSettings(Settings):
+    """Responses of an OpenAI-compatible server, which is asked for the agent's `model`."""
+
+    url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")]
+    """Address of the server's API, such as `http://127.0.0.1:8000/v1`."""
+    key_variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    """Environment variable that holds the key; null: none is sent."""
+    logprobs: bool = False
+    """Ask for the log-prob of every token: methods that take ratios need them."""
+    concurrency: Count = 8
+    """Requests at the same time, at most."""
+    requests_per_minute: Above0 | None = None
+    """Requests begun in a minute, at most; null: no limit."""
+    timeout_seconds: Above0 = 120.0
+    """Longest time for one reply."""
+    retries: Annotated[int, Field(ge=0)] = 5
+    """How often a request is repeated if the server is busy, late or not there; the waits double."""
+    options: dict[str, JsonValue] = {}
+    """Further fields of every request; null leaves a field out."""
+
+
+class LoggedSettings(Settings):
+    """Responses in a file of JSON lines, whatever wrote it."""
+
+    file: Text
+    """The file; every line has a prompt and one or more responses to it."""
+    prompt: Text = "prompt"
+    """Column of the prompt: its text, its chat messages, or its id."""
+    response: Text = "response"
+    """Column of the responses: text, a message, or a list; if it is `prompt`, the chat's last message."""
+
+
+def _kind_of_source(value: object) -> str | None:
+    if isinstance(value, str):
+        return "<text>"
+    if isinstance(value, EndpointSettings) or (isinstance(value, Mapping) and "url" in value):
+        return "<endpoint>"
+    if isinstance(value, LoggedSettings) or (isinstance(value, Mapping) and "file" in value):
+        return "<file>"
+    return None
+
+
+Source = Annotated[
+    Annotated[Literal["frozen"], Tag("<text>")]
+    | Annotated[EndpointSettings, Tag("<endpoint>")]
+    | Annotated[LoggedSettings, Tag("<file>")],
+    Discriminator(
+        _kind_of_source,
+        "source",
+        "Input should be frozen, a mapping with url (an endpoint) or a mapping with file (logged responses)",
+    ),
+]
+
+
 class AgentSettings(PromptSettings):
     """One agent."""
 
     name: AgentName
     """The agent's own name: letters, digits, `.`, `_` and `-`, at most 64."""
     model: Annotated[Text, AfterValidator(_not_renamed)]
-    """`toy:NAME`, a directory that `save_pretrained` wrote, or a hub id."""
+    """`toy:NAME`, a directory that `save_pretrained` wrote, or a hub id; for an endpoint, its name there."""
+    source: Source | None = None
+    """Of an agent that only responds: `frozen`, or a mapping with `url` or `file`; null: it trains."""
     lora: LoraSettings | None = None
     """Train adapters instead of all weights; null trains all weights."""
     learning_rate: LearningRate | None = None
@@ -191,6 +250,31 @@ class AgentSettings(PromptSettings):
     """What generates its responses: `builtin` (null), `vllm`, or a mapping with `name: vllm` and settings."""
     resources: ResourcesSettings = ResourcesSettings()
     """The agent's resources with `runtime: ray`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_the_file(cls, values: Any) -> Any:
+        """Nobody has to know which model wrote a file of responses."""
+        source = values.get("source") if isinstance(values, Mapping) else None
+        file = source.get("file") if isinstance(source, Mapping) else None
+        if isinstance(file, str) and "model" not in values:
+            return {**values, "model": PurePath(file).name or file}
+        return values
+
+    @property
+    def trains(self) -> bool:
+        """Whether it learns; a peer that does not only responds."""
+        return self.source is None
+
+    @property
+    def has_model(self) -> bool:
+        """Whether its model is loaded, to be trained or frozen."""
+        return self.source is None or self.source == "frozen"
+
+    @property
+    def has_logps(self) -> bool:
+        """Whether the log-probs of its responses are known."""
+        return self.has_model or (isinstance(self.source, EndpointSettings) and self.source.logprobs)
 
 
 class TaskSettings(Settings):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from hacrl.recipe.problems import Problem, nearest
 from hacrl.recipe.settings import ExchangeSettings
@@ -11,8 +11,13 @@ Topology = Mapping[str, tuple[str, ...]]
 """Learner -> the peers it learns from, sorted by name: the order of agents in a recipe never matters."""
 
 
-def make_topology(exchange: ExchangeSettings, agents: Sequence[str]) -> Topology:
-    """The peers of every agent; the settings have passed `topology_problems`."""
+def make_topology(
+    exchange: ExchangeSettings, agents: Sequence[str], learners: Collection[str] | None = None
+) -> Topology:
+    """The peers of every agent; the settings have passed `topology_problems`.
+
+    `learners` are the agents that train, by default all; the others have no peers.
+    """
     kind = exchange.topology
     if kind == "everybody":
         pairs = {(source, learner) for source in agents for learner in agents if source != learner}
@@ -25,6 +30,8 @@ def make_topology(exchange: ExchangeSettings, agents: Sequence[str]) -> Topology
         pairs = {pair for name in others for pair in ((str(exchange.hub), name), (name, str(exchange.hub)))}
     else:
         pairs = set(kind)
+    if learners is not None:
+        pairs = {(source, learner) for source, learner in pairs if learner in learners}
     return {
         learner: tuple(sorted(source for source, target in pairs if target == learner)) for learner in agents
     }

@@ -32,8 +32,13 @@ PATTERNS = {
     "device": "auto, cpu, cuda or cuda:NUMBER",
     "path": "'module:function'",
     "address": "'host:port'",
+    "url": "an address like https://host/v1 without user, password, '?' and '#'",
+    "key_variable": "the name of an environment variable, not the key itself",
 }
 """What keys with a pattern expect, in words."""
+
+NOT_SHOWN = ("url", "key_variable")
+"""Keys where somebody may have written a password or a key."""
 
 MOVED = dict.fromkeys(
     ("exchange.shuffled", "exchange.inverted"),
@@ -71,7 +76,7 @@ def _problems(details: ErrorDetails, prefix: str, known: list[str] | None) -> Se
         return [Problem(key, _unknown(key, known or known_keys(location[:-1])))]
     if kind == "missing":
         return [Problem(key, f"missing{_meaning(key)}")]
-    got = shown(details["input"])
+    got = "something else" if name in NOT_SHOWN else shown(details["input"])
     if kind == "value_error":
         return [Problem(key, f"{cause}, got {got}")]
     return [Problem(key, f"expected {_expected(details, name)}, got {got}{_nearest_choice(details)}")]

@@ -128,18 +128,21 @@ class _Totals(_Shape):
     skipped_updates: Count = 0
 
 
-class _Result(_Shape):
+class _Peer(_Shape):
     model: str
     before: dict[str, _Evaluation]
-    after: dict[str, _Evaluation]
     rollouts: Count
     generated_tokens: Count
+    retired: str | None
+
+
+class _Result(_Peer):
+    after: dict[str, _Evaluation]
     trained_tokens: Count
     updates: Count
     skipped_updates: Count = 0
     exported_step: Count | None = None
     drift: dict[str, float] = {}
-    retired: str | None
 
 
 class _Summary(_Shape):
@@ -148,6 +151,7 @@ class _Summary(_Shape):
     steps: Count
     seconds: float
     agents: dict[AgentName, _Result]
+    peers: dict[AgentName, _Peer] = {}
 
 
 class _Capability(_Shape):

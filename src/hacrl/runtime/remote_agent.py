@@ -134,7 +134,8 @@ class RemoteAgent(AgentProxy):
 
         `folder` is called only on a restart, and may block until the checkpoint is complete.
         """
-        if self._settings.on_failure == "retry":
+        trained = self._blueprint.optimiser is not None
+        if self._settings.on_failure == "retry" and trained:
             self._restore_point = folder
             self._updates.clear()
 

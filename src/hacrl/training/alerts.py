@@ -29,9 +29,9 @@ class Alerts:
     def observe(self, team: Team, record: StepRecord, metrics: Mapping[str, float]) -> list[str]:
         """The warnings after this step. Retires agents whose updates keep failing."""
         messages = self.lasting(metrics)
-        for member in team.active:
+        for member in team.learners:
             messages += self._failures(team, member.name, record)
-        if not team.active:
+        if not team.learners:
             raise NoAgentLeft("no agent is left to train: " + "; ".join(team.retired.values()))
         return messages
 

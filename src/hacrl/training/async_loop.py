@@ -22,7 +22,7 @@ from hacrl.runtime import Traffic
 from hacrl.sharing import LearnerBatch
 from hacrl.training.async_coordinator import AsyncCoordinator, StepSnapshot
 from hacrl.training.model_scores import add_model_scores
-from hacrl.training.rollouts import draw, verify
+from hacrl.training.rollouts import assign, draw, verify
 from hacrl.training.step import (
     Delivery,
     audit,
@@ -47,9 +47,10 @@ def steps_until_barrier(
 
     When `stopping`, the barrier is the first step that no agent has begun. `say` shows the progress.
     """
-    names = [member.name for member in team.active]
+    members = team.active
+    names = [member.name for member in members]
     coordinator = AsyncCoordinator(names, first, next_barrier(team.recipe, first), stopping, say)
-    loop = _AgentLoop(team, coordinator, names)
+    loop = _AgentLoop(team, coordinator, members)
     team.each(loop.run)
     return _records(team, coordinator)
 
@@ -64,12 +65,12 @@ def next_barrier(recipe: Recipe, step: int) -> int:
 class _AgentLoop:
     """What every agent does between two barriers, each in a thread of its own."""
 
-    def __init__(self, team: Team, coordinator: AsyncCoordinator, names: Sequence[str]) -> None:
+    def __init__(self, team: Team, coordinator: AsyncCoordinator, members: Sequence[Member]) -> None:
         settings = team.recipe.exchange.asynchronous
         assert settings is not None, "a synchronous run has train_step"
         self._team = team
         self._coordinator = coordinator
-        self._names = names
+        self._members = members
         self._settings = settings
         self._capability = copy.deepcopy(team.capability)
         self._accepted: defaultdict[tuple[str, int], tuple[Trajectory, ...]] = defaultdict(tuple)
@@ -90,12 +91,20 @@ class _AgentLoop:
     def _step(self, member: Member, record: StepRecord) -> None:
         """The stages of `train_step` for one agent."""
         team, name, step = self._team, member.name, record.step
-        asked = team.method.assign(team.order.batch(step), self._names)[name]
+        asked = assign(team, team.order.batch(step), self._members)[name]
         record.fingerprints = {name: member.policy.fingerprint()}
         drawn = draw(team, member, asked, record)
         with self._lock:
             record.trajectories = verify(team, member, asked, drawn, record)
         self._coordinator.publish(name, record)
+        if member.trains:
+            self._train(member, record)
+        record.traffic = self._traffic(name)
+        self._coordinator.finish(step)
+
+    def _train(self, member: Member, record: StepRecord) -> None:
+        """The second half of a step, which peers that only respond do not have."""
+        team, name, step = self._team, member.name, record.step
         with record.timed(f"wait/{name}"):
             snapshots = self._wait(name, step)
         with record.timed("exchange"):
@@ -105,8 +114,6 @@ class _AgentLoop:
             with record.timed("audit"):
                 audit(team, member, record)
         record.reports = {name: update(member, record)}
-        record.traffic = self._traffic(name)
-        self._coordinator.finish(step)
 
     def _wait(self, name: str, step: int) -> list[StepSnapshot]:
         """What has been published once the agent's sources are not too far behind."""

@@ -22,7 +22,7 @@ def draw_step(team: Team, record: StepRecord) -> list[Prompt]:
     """
     prompts = team.order.batch(record.step)
     record.prompts = tuple(prompts)
-    asked: Asked = team.method.assign(prompts, [member.name for member in team.active])
+    asked = assign(team, prompts, team.active)
     record.trajectories = draw_all(team, asked, record)
     others = team.order.others(record.step)
     for _ in range(team.recipe.dynamic_sampling):
@@ -36,6 +36,12 @@ def draw_step(team: Team, record: StepRecord) -> list[Prompt]:
         }
         record.replace(new, draw_all(team, asked, record))
     return prompts
+
+
+def assign(team: Team, prompts: Sequence[Prompt], members: Sequence[Member]) -> Asked:
+    """Which of the step's prompts each member responds to: the method's choice, or all of them."""
+    shared = team.method.assign(prompts, [member.name for member in members if not member.asked_all])
+    return shared | {member.name: list(prompts) for member in members if member.asked_all}
 
 
 def draw_all(team: Team, asked: Asked, record: StepRecord) -> tuple[Trajectory, ...]:
@@ -71,9 +77,10 @@ def verify(
     team: Team, member: Member, prompts: Sequence[Prompt], rollouts: Sequence[Rollout], record: StepRecord
 ) -> tuple[Trajectory, ...]:
     """An agent's responses with their rewards. Not thread-safe: all agents share the verifiers."""
+    by_id = {prompt.id: prompt for prompt in prompts}
     with record.timed("verify"):
         scores = team.rewarder.score(
-            [prompt for prompt in prompts for _ in range(member.samples)],
+            [by_id[rollout.prompt_id] for rollout in rollouts],
             [rollout.text for rollout in rollouts],
             [rollout.token_ids for rollout in rollouts],
         )

@@ -106,7 +106,7 @@ class Run:
             if progress.step == 0:
                 self._drift.begin(self.team)
             if progress.step == 0 and recipe.evaluation.before:
-                progress.before = self._evaluate()
+                progress.before = self._evaluate(with_frozen=True)
                 self._offer(progress.before)
                 self._log.write(0, _as_metrics(progress.before))
             while progress.step < recipe.steps:
@@ -189,11 +189,12 @@ class Run:
         for message in messages:
             self._display.warn(message)
 
-    def _evaluate(self) -> Evaluations:
-        """Every agent alone on every evaluation task."""
+    def _evaluate(self, with_frozen: bool = False) -> Evaluations:
+        """Every agent alone on every evaluation task; a frozen one never changes, so that once will do."""
         team = self.team
+        frozen = [m for m in team.active if not m.trains and team.recipe.agent(m.name).has_model]
         results: Evaluations = {}
-        for member in team.present:
+        for member in (*team.present, *(frozen if with_frozen else ())):
             results |= team.each(self._evaluate_alone, [member])
         return results
 

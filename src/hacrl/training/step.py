@@ -40,14 +40,16 @@ def train_step(team: Team, step: int) -> StepRecord:
     record.omega = team.capability.omega
     with record.timed("exchange"):  # 5.-6. advantages, coefficients, the learner's tokens
         sent = Delivery(step, prompts, record.trajectories, record.omega)
-        received = {member.name: receive(team, member, sent, record) for member in team.active}
-        record.batches = team.each(lambda member: learner_batch(team, member, received[member.name], record))
-    for member in team.active:  # a learner whose scorer was lost makes no updates
+        received = {member.name: receive(team, member, sent, record) for member in team.learners}
+        record.batches = team.each(
+            lambda member: learner_batch(team, member, received[member.name], record), team.learners
+        )
+    for member in team.learners:  # a learner whose scorer was lost makes no updates
         record.batches.setdefault(member.name, LearnerBatch((), Counter()))
     if audited(team, step):
         with record.timed("audit"):
-            team.each(lambda member: audit(team, member, record))
-    record.reports = team.each(lambda member: update(member, record))  # 7.-10. own, then the peers'
+            team.each(lambda member: audit(team, member, record), team.learners)
+    record.reports = team.each(lambda member: update(member, record), team.learners)  # 7.-10. own, peers'
     record.traffic = team.runtime.traffic()
     record.elapsed = time.perf_counter() - started
     return record
@@ -95,6 +97,7 @@ def learner_batch(team: Team, member: Member, received: Delivery, record: StepRe
 
 def build_batch(team: Team, member: Member, received: Delivery, record: StepRecord) -> LearnerBatch:
     """The batch before other models score it: the method's loss terms as rows in mini-batches."""
+    assert member.learner is not None, "only an agent that trains has batches"
     by_id = {prompt.id: prompt for prompt in received.prompts}
     table = arrange(received.step, received.trajectories, team.names, list(by_id))
     tokens = Reencoder(member.learner, by_id, own_ending(received.trajectories, member.name))

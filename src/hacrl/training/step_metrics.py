@@ -26,13 +26,17 @@ def step_metrics(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]
         prefix = f"agent/{member.name}"
         own = [t for t in record.drawn if t.source == member.name]
         checks = record.engine_checks[member.name].values()
-        for key, value in (*_responses(own), *_updates(record.reports[member.name]), *_engine(checks)):
+        for key, value in (*_responses(own), *_engine(checks)):
             values[f"{prefix}/{key}"] = value
-        for cause, count in record.batches[member.name].left_out.items():
-            values[f"{prefix}/left_out/{cause}"] = count
         if team.recipe.dynamic_sampling:
             values[f"{prefix}/replaced"] = sum(t.source == member.name for t in record.replaced)
         values[f"{prefix}/capability"] = float(team.capability.estimates[team.names.index(member.name)])
+    for member in team.learners:
+        prefix = f"agent/{member.name}"
+        for key, value in _updates(record.reports[member.name]):
+            values[f"{prefix}/{key}"] = value
+        for cause, count in record.batches[member.name].left_out.items():
+            values[f"{prefix}/left_out/{cause}"] = count
         rows = [row for mini_batch in record.batches[member.name].mini_batches for row in mini_batch]
         values[f"{prefix}/nonzero_advantage"] = _mean([row.advantage != 0.0 for row in rows])
         if team.method.critic is not None:

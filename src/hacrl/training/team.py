@@ -20,7 +20,7 @@ from hacrl.agents.features import FEATURES
 from hacrl.agents.loading import load_tokenizer
 from hacrl.algorithm import Capability, ContextualCapability, CriticParams
 from hacrl.methods import Method
-from hacrl.recipe import AgentSettings, Recipe, RecipeError, SamplingSettings, TaskSettings
+from hacrl.recipe import AgentSettings, LoggedSettings, Recipe, RecipeError, SamplingSettings, TaskSettings
 from hacrl.recipe.problems import Problem
 from hacrl.recipe.topology import Topology
 from hacrl.rewards import Limits, Reward, Rewarder, RewardFunction
@@ -89,12 +89,20 @@ class Member:
 
     policy: Agent
     samples: int
-    learner: Learner
+    learner: Learner | None
+    """As batches are built for it; None: a peer that only responds."""
+    asked_all: bool = False
+    """Whether it is asked for every prompt of a step, whichever are assigned to the others."""
 
     @property
     def name(self) -> str:
         """The agent's name."""
         return self.policy.name
+
+    @property
+    def trains(self) -> bool:
+        """Whether it learns."""
+        return self.learner is not None
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,7 @@ class Team:
 
     recipe: Recipe
     members: tuple[Member, ...]
-    """Sorted by name: the order of agents in the recipe changes nothing."""
+    """Those that take part, sorted by name: the order of agents in the recipe changes nothing."""
     task: Task
     order: PromptOrder
     rewarder: Rewarder
@@ -136,8 +144,8 @@ class Team:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All agents, retired ones included: the axes k and j."""
-        return tuple(member.name for member in self.members)
+        """All agents, retired ones and those that nobody learns from included: the axes k and j."""
+        return tuple(sorted(agent.name for agent in self.recipe.agents))
 
     @property
     def active(self) -> tuple[Member, ...]:
@@ -145,9 +153,14 @@ class Team:
         return tuple(member for member in self.members if member.name not in self.retired)
 
     @property
+    def learners(self) -> tuple[Member, ...]:
+        """The active agents that train."""
+        return tuple(member for member in self.active if member.trains)
+
+    @property
     def present(self) -> tuple[Member, ...]:
-        """The agents whose weights are still there, retired ones included."""
-        return tuple(member for member in self.members if member.name not in self.lost)
+        """The agents that train and whose weights are still there, retired ones included."""
+        return tuple(member for member in self.members if member.trains and member.name not in self.lost)
 
     def each(self, task: Callable[[Member], T], members: Sequence[Member] | None = None) -> dict[str, T]:
         """Run the task for every member, in parallel if the runtime can; for all active ones by default.
@@ -160,7 +173,7 @@ class Team:
             if isinstance(outcome, AgentLost):
                 self.lost.add(outcome.agent)
                 self.retired[outcome.agent] = str(outcome)
-                if not self.active:
+                if not self.learners:
                     raise outcome
         return {name: outcome for name, outcome in outcomes.items() if not isinstance(outcome, AgentLost)}
 
@@ -224,17 +237,17 @@ def build_team(
         refuse_missing_devices(recipe)
     if method.one_tokenizer:
         _refuse_other_tokenizers(recipe)
-    drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.agents))
+    drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.assigned))
     order = PromptOrder(task.train, drawn, recipe.seed)  # before the models are loaded: it may refuse
     rewarder = make_rewarder(recipe, task, reward_funcs)
     evaluation_tasks = [_evaluation_task(recipe, task, rewarder)]
     for section in recipe.evaluation.tasks:
         other = load_task(section)
         evaluation_tasks.append(_evaluation_task(recipe, other, make_rewarder(recipe, other)))
-    names = sorted(agent.name for agent in recipe.agents)
+    loaded = sorted(agent.name for agent in recipe.taking_part if agent.has_model)
     runtime = make_runtime(recipe)
     dtypes = choose_dtypes(recipe, dtypes or {})
-    agents = runtime.load([_blueprint(recipe, name, dtypes[name], method.critic) for name in names])
+    agents = runtime.load([_blueprint(recipe, name, dtypes[name], method.critic) for name in loaded])
     if recipe.max_prompt_tokens is not None:
         encoders = [agent.encoder for agent in agents]
         try:
@@ -245,7 +258,7 @@ def build_team(
             raise
     return Team(
         recipe=recipe,
-        members=tuple(_member(recipe, agent) for agent in agents),
+        members=tuple(_member(recipe, agent) for agent in sorted(agents, key=lambda agent: agent.name)),
         task=task,
         order=order,
         rewarder=rewarder,
@@ -254,7 +267,7 @@ def build_team(
         topology=recipe.topology(),
         sampling=recipe.sampling,
         capability=Capability(
-            len(names), recipe.capability.window, recipe.capability.floor, recipe.capability.clamp
+            len(recipe.agents), recipe.capability.window, recipe.capability.floor, recipe.capability.clamp
         ),
         contextual=_contextual(recipe, names) if method.contextual and len(names) > 1 else {},
         runtime=runtime,
@@ -283,15 +296,16 @@ def refuse_missing_devices(recipe: Recipe) -> None:
 
 def _refuse_other_tokenizers(recipe: Recipe) -> None:
     """Raise a `RecipeError` unless all agents have the same vocabulary; no model is loaded for it."""
-    first, *others = recipe.agents
+    positions = {agent.name: position for position, agent in enumerate(recipe.agents)}
+    first, *others = recipe.taking_part
     expected = vocabulary(first.model)
     problems = [
         Problem(
-            f"agents.{position}.model",
+            f"agents.{positions[other.name]}.model",
             f"method {recipe.method.name} needs one tokenizer for all agents, but that of {other.model!r} is "
             f"not that of {first.model!r}: use models of one family, or sft_strongest, which shares texts",
         )
-        for position, other in enumerate(others, start=1)
+        for other in others
         if vocabulary(other.model) != expected
     ]
     if problems:
@@ -312,7 +326,7 @@ def tokenizer_of(model: str) -> PreTrainedTokenizerBase:
 def make_runtime(recipe: Recipe) -> Runtime:
     """The runtime that the recipe names; its module is imported only now, because Ray is heavy."""
     module = importlib.import_module(f"hacrl.runtime.{recipe.runtime.name}_runtime")
-    resources = {agent.name: agent.resources for agent in recipe.agents}
+    resources = {agent.name: agent.resources for agent in recipe.taking_part if agent.has_model}
     runtime: Runtime = module.RUNTIME(recipe.runtime, resources)
     return runtime
 
@@ -357,7 +371,8 @@ def choose_dtypes(recipe: Recipe, known: Mapping[str, str]) -> dict[str, str]:
         agent.name: known[agent.name]
         if agent.dtype == "auto" and agent.name in known
         else precision_of(agent, planned_device(recipe, agent)).dtype
-        for agent in recipe.agents
+        for agent in recipe.taking_part
+        if agent.has_model
     }
 
 
@@ -368,8 +383,11 @@ def planned_device(recipe: Recipe, agent: AgentSettings) -> str:
 
 
 def _blueprint(recipe: Recipe, name: str, dtype: str, critic: CriticParams | None) -> Blueprint:
+    agent = recipe.agent(name).model_copy(update={"dtype": dtype})
+    if not agent.trains:
+        return Blueprint(agent, updates=recipe.updates, sampling=recipe.sampling, seed=recipe.seed)
     return Blueprint(
-        recipe.agent(name).model_copy(update={"dtype": dtype}),
+        agent,
         optimiser=recipe.optimiser.model_copy(update={"learning_rate": recipe.learning_rate_of(name)}),
         updates=recipe.updates,
         sampling=recipe.sampling,
@@ -380,7 +398,7 @@ def _blueprint(recipe: Recipe, name: str, dtype: str, critic: CriticParams | Non
 
 
 def _member(recipe: Recipe, agent: Agent) -> Member:
-    exchange = recipe.exchange
+    settings, exchange = recipe.agent(agent.name), recipe.exchange
     learner = Learner(
         agent.name,
         agent.encoder,
@@ -389,4 +407,9 @@ def _member(recipe: Recipe, agent: Agent) -> Member:
         exchange.max_response_tokens,
         exchange.truncate_overlong,
     )
-    return Member(agent, recipe.samples_of(agent.name), learner)
+    return Member(
+        agent,
+        recipe.samples_of(agent.name),
+        learner if settings.trains else None,
+        asked_all=isinstance(settings.source, LoggedSettings),
+    )

@@ -20,7 +20,7 @@ from hacrl.tasks import Task, from_rows
 from hacrl.training.display import Display, make_display
 from hacrl.training.export import export_agents
 from hacrl.training.run import Run
-from hacrl.training.team import Deliver, Team, build_team
+from hacrl.training.team import Deliver, Member, Team, build_team
 
 
 def train(
@@ -126,24 +126,20 @@ def describe(team: Team) -> dict[str, Any]:
 
 
 def summarise(run: Run) -> dict[str, Any]:
-    """Each agent's results and costs."""
-    progress, recipe = run.progress, run.team.recipe
+    """Each agent's results and costs; peers that only respond have a place of their own."""
+    progress = run.progress
     best = run.best.best if run.best else {}
     after = progress.after | {name: kept.evaluations for name, kept in best.items()}
     agents = {
         member.name: {
-            "model": recipe.agent(member.name).model,
-            "before": {task: value.as_dict() for task, value in progress.before.get(member.name, {}).items()},
+            **_entry(run, member),
             "after": {task: value.as_dict() for task, value in after.get(member.name, {}).items()},
             "exported_step": best[member.name].step if member.name in best else progress.step,
-            **{
-                key: progress.totals.get(member.name, Counter())[key]
-                for key in ("rollouts", "generated_tokens", "trained_tokens", "updates", "skipped_updates")
-            },
+            **_totals(run, member, "trained_tokens", "updates", "skipped_updates"),
             "drift": progress.drift.get(member.name, {}),
-            "retired": run.team.retired.get(member.name),
         }
         for member in run.team.members
+        if member.trains
     }
     return {
         "method": run.team.method.label,
@@ -152,7 +148,24 @@ def summarise(run: Run) -> dict[str, Any]:
         "seconds": progress.seconds,
         "cpu_seconds": progress.cpu_seconds,
         "agents": agents,
+        "peers": {member.name: _entry(run, member) for member in run.team.members if not member.trains},
     }
+
+
+def _entry(run: Run, member: Member) -> dict[str, Any]:
+    """What agents and peers have in common."""
+    before = run.progress.before.get(member.name, {})
+    return {
+        "model": run.team.recipe.agent(member.name).model,
+        "before": {task: value.as_dict() for task, value in before.items()},
+        **_totals(run, member, "rollouts", "generated_tokens"),
+        "retired": run.team.retired.get(member.name),
+    }
+
+
+def _totals(run: Run, member: Member, *keys: str) -> dict[str, int]:
+    totals = run.progress.totals.get(member.name, Counter())
+    return {key: totals[key] for key in keys}
 
 
 def versions() -> dict[str, str]:

@@ -63,7 +63,7 @@ class TwoAgents:
         self.retired = {}
 
     @property
-    def active(self):
+    def learners(self):
         return [SimpleNamespace(name=name) for name in ("ann", "bob") if name not in self.retired]
 
 

@@ -100,14 +100,14 @@ def _audit(run: SavedRun, team: Team, size: SampleSize, on_progress: OnProgress)
     fresh = replace(team, recipe=run.recipe.model_copy(update={"seed": seed}))
     prompts = random.Random(seed).sample(list(team.task.train), min(size.prompts, len(team.task.train)))
     groups = max(2, size.samples // max(member.samples for member in team.members))
-    progress = _Progress(on_progress, len(run.checkpoints) * (2 * len(team.active) + 1) + 1)
+    progress = _Progress(on_progress, len(run.checkpoints) * (len(team.active) + len(team.learners) + 1) + 1)
     checkpoints = []
     for checkpoint in run.checkpoints:
         progress.where = f"step {checkpoint.step}: "
         restore(fresh, checkpoint)
         draws = draw(fresh, prompts, checkpoint.step + 1, size.samples, groups, progress.begin)
         pairs = []
-        for member in fresh.active:
+        for member in fresh.learners:
             progress.begin(f"gradients of {member.name}")
             pairs += audit_pairs(fresh, member, draws)
         checkpoints.append(CheckpointAudit(checkpoint.step, audit_baselines(fresh, draws), pairs))

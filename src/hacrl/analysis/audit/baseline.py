@@ -39,7 +39,7 @@ def audit_baselines(team: Team, draws: Draws) -> list[BaselineAudit]:
     """Every learner whose baseline includes peers' rewards, on all prompts and by kind of prompt."""
     kinds = sorted({prompt.kind for prompt in draws.prompts})
     found = []
-    for member in team.active:
+    for member in team.learners:
         estimates = _estimates(team, member.name, draws)
         if estimates is None:
             continue

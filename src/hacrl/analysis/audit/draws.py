@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hacrl.sharing import RewardTable, arrange
-from hacrl.training.rollouts import verified_responses
+from hacrl.training.rollouts import assign, verified_responses
 from hacrl.training.step import Delivery, batch_means, learner_batch, receive
 from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Member, Team
@@ -98,12 +98,12 @@ def _step(team: Team, step: int, group: list[Trajectory]) -> StepRecord:
 def _with_batches(team: Team, prompts: Sequence[Prompt], record: StepRecord) -> StepRecord:
     """The record with every learner's batch: only responses to prompts that the method assigns."""
     team = replace(team, contextual=copy.deepcopy(team.contextual))
-    asked = team.method.assign(prompts, [member.name for member in team.active])
+    asked = assign(team, prompts, team.active)
     ids = {name: {prompt.id for prompt in own} for name, own in asked.items()}
     delivered = tuple(t for t in record.trajectories if t.prompt_id in ids[t.source])
     assigned = replace(record, trajectories=delivered)
     sent = Delivery(record.step, prompts, delivered, record.omega)
-    for member in team.active:
+    for member in team.learners:
         received = receive(team, member, sent, assigned)
         assigned.batches[member.name] = learner_batch(team, member, received, assigned)
     return assigned

@@ -23,10 +23,10 @@ def warnings_for(found: Diagnosis) -> list[Problem]:
 
 def _agents(found: Diagnosis) -> Iterator[Problem]:
     limit = found.recipe.sampling.max_new_tokens
-    for position, agent in enumerate(found.agents):
-        if agent.learning_rate >= TOO_LARGE_LEARNING_RATE:
+    for agent in found.agents:
+        if agent.trains and agent.learning_rate >= TOO_LARGE_LEARNING_RATE:
             yield Problem(
-                f"agents.{position}.learning_rate",
+                f"{agent.key}.learning_rate",
                 f"{agent.learning_rate:g} usually ruins a policy: try 1e-6 (large) to 1.5e-4 (tiny models)",
             )
     contexts = [agent.facts.context for agent in found.agents if agent.facts and agent.facts.context]
@@ -45,11 +45,11 @@ def _sharing(found: Diagnosis) -> Iterator[Problem]:
     if recipe.method.shares and not any(agent.peers for agent in found.agents):
         why = (
             "there is only one agent"
-            if len(found.agents) == 1
+            if len(recipe.agents) == 1
             else "no agent has a peer in exchange.topology"
         )
         yield Problem("method", f"{recipe.method.name} shares responses, but {why}: every agent trains alone")
-    if all(agent.learned == recipe.prompts_per_step for agent in found.agents):
+    if all(agent.learned == recipe.prompts_per_step for agent in found.agents if agent.trains):
         yield Problem(
             "samples_per_prompt",
             "groups have a single response, so all advantages are 0: set at least 2",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
@@ -38,6 +38,7 @@ class AgentPlan:
     name: str
     model: str
     facts: ModelFacts | None
+    """With no trained weights if it is frozen."""
     device: str
     precision: Precision
     gpus: float
@@ -59,6 +60,10 @@ class AgentPlan:
     memory: Memory | None
     first_prompt: Written | None = None
     """The task's first prompt as the model sees it; None: task or tokenizer are not on this machine."""
+    trains: bool = True
+    """False: its model is frozen."""
+    key: str = ""
+    """Where it is in the recipe: `agents.0`."""
 
 
 @dataclass
@@ -94,8 +99,9 @@ def examine(recipe: Recipe, gpu_memory: int | None = None) -> Diagnosis:
     _look_at_rewards(found)
     for package in recipe.logging.to:
         found.attempt("logging.to", partial(_require, package, package))
-    for position in range(len(recipe.agents)):
-        found.agents.append(_plan(found, position))
+    for position, agent in enumerate(recipe.agents):
+        if agent.has_model:
+            found.agents.append(_plan(found, position))
     _look_for_gpus(found)
     return found
 
@@ -191,12 +197,14 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
         learning_rate=recipe.learning_rate_of(agent.name),
         peers=peers,
         rollouts=rollouts,
-        learned=recipe.prompts_per_step * sum(recipe.samples_of(name) for name in (agent.name, *peers)),
+        learned=recipe.prompts_per_step * sum(map(recipe.samples_of, (agent.name, *peers))) * agent.trains,
         tokens=rollouts * (1 + recipe.dynamic_sampling) * (min(row, facts.context or row) if facts else row),
         updates=recipe.updates_per_step(agent.name),
-        columns=recipe.method.columns(recipe, agent.name),
+        columns=recipe.method.columns(recipe, agent.name) if agent.trains else {},
         memory=estimate(recipe, agent.name, facts, precision.dtype, longest) if facts else None,
         first_prompt=_first_prompt(found, key, agent),
+        trains=agent.trains,
+        key=key,
     )
 
 
@@ -212,6 +220,8 @@ def _first_prompt(found: Diagnosis, key: str, agent: AgentSettings) -> Written |
 
 def _look_at_model(found: Diagnosis, key: str, agent: AgentSettings) -> ModelFacts | None:
     facts = look_at(agent.model, agent.lora)
+    if facts and not agent.trains:
+        facts = replace(facts, trained=0)
     if is_elsewhere(agent.model):
         sizes = "its published sizes are used" if facts else "its size is not known"
         found.notes.append(Problem(f"{key}.model", f"{agent.model} is not on this machine: {sizes}"))

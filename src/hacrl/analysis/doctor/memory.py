@@ -69,8 +69,9 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, dtype: str, longest_p
         base += round((BYTES_IN_4_BITS - width) * facts.linear)
     weights = base + masters
     gradients, moments = 4 * facts.trained, 8 * facts.trained
-    critic = recipe.method.critic is not None
-    reference = width * facts.parameters if recipe.optimiser.kl and agent.lora is None else 0
+    critic = recipe.method.critic is not None and agent.trains
+    has_copy = recipe.optimiser.kl > 0 and agent.lora is None and agent.trains
+    reference = width * facts.parameters if has_copy else 0
     frozen = base if agent.lora else 0
     return Memory(
         weights=weights // ranks,
@@ -82,7 +83,7 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, dtype: str, longest_p
         engine=width * facts.parameters + round(1e9 * agent.engine.cache_gigabytes) if agent.engine else 0,
         gathered=width * facts.parameters * (ranks - 1) // ranks,
         cache=0 if agent.engine else rows * row * 2 * facts.layers * facts.key_value * width,
-        activations=_activations(recipe, facts, row, width, critic) + in_half // ranks,
+        activations=_activations(recipe, facts, row, width, critic) + in_half // ranks if agent.trains else 0,
     )
 
 

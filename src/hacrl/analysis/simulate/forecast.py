@@ -83,7 +83,8 @@ def forecast(
     recipe: Recipe, facts: dict[str, ModelFacts], lengths: Lengths, hardware: Hardware, verifier: str
 ) -> StepCost:
     """What one step costs."""
-    loads = {agent.name: workload(recipe, agent.name, lengths, hardware.width) for agent in recipe.agents}
+    names = [agent.name for agent in recipe.agents if agent.has_model]
+    loads = {name: workload(recipe, name, lengths, hardware.width) for name in names}
     agents = {
         name: _agent_cost(facts[name], load, hardware, _link(recipe, name, hardware))
         for name, load in loads.items()

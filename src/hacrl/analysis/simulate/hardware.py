@@ -89,7 +89,7 @@ def scaled_to(directory: Path, prompt_tokens: float, hardware: Hardware) -> Hard
     run = RunReader(directory)
     recipe, metrics = saved_recipe(run), run.metrics
     sample = update = predicted_sample = predicted_update = 0.0
-    for agent in recipe.agents:
+    for agent in (agent for agent in recipe.agents if agent.trains):
         facts = _facts(agent.model, directory)
         load = _load(recipe, agent.name, prompt_tokens, metrics, hardware.width)
         sample += _median(metrics, f"time/sample/{agent.name}", directory)

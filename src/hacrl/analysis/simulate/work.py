@@ -62,13 +62,14 @@ def workload(recipe: Recipe, name: str, lengths: Lengths, width: int) -> Workloa
     peers = recipe.topology()[name]
     own = recipe.prompts_per_step * recipe.samples_of(name)
     learned = own + recipe.prompts_per_step * sum(recipe.samples_of(peer) for peer in peers)
+    trains = recipe.agent(name).trains
     return Workload(
         prompts=recipe.prompts_per_step,
         prompt_tokens=lengths.prompt,
         responses=own,
         response_tokens=lengths.response,
         longest_response=lengths.longest,
-        trained_tokens=learned * lengths.response,
+        trained_tokens=learned * lengths.response * trains,
         own_share=own / learned,
         sources=1 + len(peers),
         updates=recipe.updates_per_step(name),
@@ -106,6 +107,8 @@ def sampling(facts: ModelFacts, load: Workload) -> Work:
 
 def updating(facts: ModelFacts, load: Workload) -> Work:
     """Forward and backward over all responses trained on and their prompts, then AdamW."""
+    if not load.updates:  # it only responds
+        return Work(0.0, 0.0, 0.0)
     trained, fed = load.trained_tokens / load.ranks, _prompt_tokens_fed(load)
     attended = fed * load.prompt_tokens / 2 + trained * (load.prompt_tokens + load.response_tokens / 2)
     forward = forward_flops(facts, fed + trained, predicted=trained, attended=attended)
@@ -119,6 +122,8 @@ def updating(facts: ModelFacts, load: Workload) -> Work:
 
 def micro_batches(load: Workload) -> int:
     """Of all updates together, at least one each."""
+    if not load.updates:
+        return 0
     tokens = load.trained_tokens / load.ranks + _prompt_tokens_fed(load)
     return load.updates * math.ceil(tokens / load.updates / load.tokens_per_micro_batch)
 

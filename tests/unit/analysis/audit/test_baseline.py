@@ -40,7 +40,7 @@ def team(method):
     return SimpleNamespace(
         method=method,
         names=("ada", "eve"),
-        active=(SimpleNamespace(name="ada"), SimpleNamespace(name="eve")),
+        learners=(SimpleNamespace(name="ada"), SimpleNamespace(name="eve")),
         topology={"ada": ("eve",), "eve": ()},
         recipe=SimpleNamespace(reward=SimpleNamespace(maximum=1.0), updates=SimpleNamespace(mini_batches=2)),
     )

@@ -3,6 +3,7 @@
 const MEASURES = ["greedy", "mean_at_k", "pass_at_k"];
 const column = (run, key) => run.series[key];
 const agentColumn = (run, agent, key) => run.series[`agent/${agent}/${key}`];
+const measuredAgents = (run) => run.agents.filter((agent) => run.outcomes[agent]); // not peers that only respond
 const evaluationKeys = (run) => [...new Set(Object.keys(run.series).map((key) => key.match(/^agent\/[^/]+\/(eval\/.+)$/)?.[1]).filter(Boolean))];
 
 function resultsSection(run) {
@@ -46,13 +47,14 @@ function finalResults(run) {
     run.baseline?.outcomes && { name: `alone (${run.baseline.method})`, from: (agent, task) => run.baseline.outcomes[agent]?.tasks[task]?.after, color: "var(--alone)", square: true },
     { name: `after (${run.recipe.method.name})`, from: (agent, task) => run.outcomes[agent].tasks[task].after, color: "var(--c0)" },
   ].filter(Boolean);
-  const tasks = Object.keys(run.outcomes[run.agents[0]].tasks);
+  const agents = measuredAgents(run);
+  const tasks = Object.keys(run.outcomes[agents[0]].tasks);
   const charts = tasks.flatMap((task) => MEASURES.map((measure) => {
-    const rows = run.agents.map((agent) => ({
+    const rows = agents.map((agent) => ({
       label: agent,
       marks: kinds.map((kind) => ({ ...kind, ...kind.from(agent, task)?.[measure] })).filter((mark) => isNumber(mark.mean)),
     })).filter((row) => row.marks.length);
-    const samples = run.outcomes[run.agents[0]].tasks[task].samples;
+    const samples = run.outcomes[agents[0]].tasks[task].samples;
     if (!rows.some((row) => row.marks.some((mark) => mark.name !== "before"))) return null;
     return intervalChart({ title: `${task}: ${measureName(measure, samples)}`, subtitle: "accuracy of each agent alone, with 95% intervals over problems", rows,
       legend: kinds.map((kind) => ({ name: kind.name, color: kind.color, fill: true, always: true })) });
@@ -62,7 +64,7 @@ function finalResults(run) {
 
 function resultsTable(run, tasks) {
   const cell = (value) => (value ? `${share(value.mean)} [${share(value.low)}, ${share(value.high)}]` : "–");
-  const rows = run.agents.flatMap((agent) => tasks.flatMap((task) => {
+  const rows = measuredAgents(run).flatMap((agent) => tasks.flatMap((task) => {
     const { before, after, samples } = run.outcomes[agent].tasks[task];
     return MEASURES.filter((measure) => after[measure]).map((measure) => [
       agentName(run, agent), `${task}: ${measureName(measure, samples)}`, cell(before?.[measure]),
@@ -70,7 +72,7 @@ function resultsTable(run, tasks) {
     ]);
   }));
   const head = ["agent", "measure", "before", ...(run.baseline ? [`alone (${run.baseline.method})`] : []), "after", "problems"];
-  const costs = run.agents.map((agent) => [agentName(run, agent), ...["rollouts", "generated_tokens", "trained_tokens", "updates", "skipped_updates"].map((cost) => whole(run.outcomes[agent][cost]))]);
+  const costs = measuredAgents(run).map((agent) => [agentName(run, agent), ...["rollouts", "generated_tokens", "trained_tokens", "updates", "skipped_updates"].map((cost) => whole(run.outcomes[agent][cost]))]);
   return el("div", {}, table(head, rows, { caption: "Results with 95% intervals", numeric: 2 }),
     table(["agent", "rollouts", "generated tokens", "trained tokens", "updates", "skipped updates"], costs, { caption: "What it cost" }));
 }
