@@ -269,17 +269,17 @@ def build_team(
         capability=Capability(
             len(recipe.agents), recipe.capability.window, recipe.capability.floor, recipe.capability.clamp
         ),
-        contextual=_contextual(recipe, names) if method.contextual and len(names) > 1 else {},
+        contextual=_contextual(recipe) if method.contextual and len(recipe.agents) > 1 else {},
         runtime=runtime,
         dtypes=dtypes,
         deliver=deliver or deliver_all,
     )
 
 
-def _contextual(recipe: Recipe, names: Sequence[str]) -> dict[str, ContextualCapability]:
+def _contextual(recipe: Recipe) -> dict[str, ContextualCapability]:
     """Every learner has an estimate of its own: the features are its own."""
-    memory = recipe.capability.memory
-    return {name: ContextualCapability(len(names), FEATURES, memory) for name in names}
+    agents, memory = recipe.agents, recipe.capability.memory
+    return {a.name: ContextualCapability(len(agents), FEATURES, memory) for a in agents if a.trains}
 
 
 def refuse_missing_devices(recipe: Recipe) -> None:
