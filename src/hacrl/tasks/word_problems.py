@@ -137,7 +137,8 @@ def load_word_problems(
         ]
         return [prompt for row in zip(*columns, strict=True) for prompt in row]
 
-    return Task(name=name, train=draw("train"), test=draw("test"), verifier="numeric")
+    named = f"{name}: {chosen[0].name}" if len(chosen) == 1 else name
+    return Task(name=named, train=draw("train"), test=draw("test"), verifier="numeric")
 
 
 def _chosen(names: Sequence[str] | None) -> list[Kind]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any, TypeVar
 
@@ -262,7 +263,7 @@ def build_team(
         task=task,
         order=order,
         rewarder=rewarder,
-        evaluation_tasks=tuple(evaluation_tasks),
+        evaluation_tasks=tuple(_named_apart(evaluation_tasks)),
         method=method,
         topology=recipe.topology(),
         sampling=recipe.sampling,
@@ -355,6 +356,15 @@ def _evaluation_task(recipe: Recipe, task: Task, rewarder: Rewarder) -> Evaluati
     return EvaluationTask(
         task.name, task.test[: settings.prompts], rewarder, settings.samples or best_of(task)
     )
+
+
+def _named_apart(found: Sequence[EvaluationTask]) -> Iterator[EvaluationTask]:
+    """Results are kept by name: the second task of a name, with other settings, is `NAME (2)`."""
+    seen: Counter[str] = Counter()
+    for task in found:
+        seen[task.name] += 1
+        number = seen[task.name]
+        yield replace(task, name=f"{task.name} ({number})") if number > 1 else task
 
 
 def best_of(task: Task) -> int:

@@ -9,6 +9,7 @@ from hacrl.training.prompt_lengths import short_enough
 from hacrl.training.team import PromptOrder, build_team, vocabulary
 from hacrl.types import Prompt
 from helpers_sharing import byte_level_bpe, char_level
+from helpers_train import make_agent
 
 PROMPTS = [Prompt(str(number), f"question {number}") for number in range(10)]
 
@@ -95,3 +96,14 @@ def test_a_limit_that_leaves_too_few_prompts_is_named():
         pytest.raises(ValueError, match="has only 0 training prompts"),
     ):
         build_team(parse_recipe(settings))
+
+
+def test_evaluation_tasks_of_one_name_are_told_apart(tmp_path):
+    agent = {"name": "a", "model": str(make_agent(tmp_path / "a", seed=0))}
+    more = [{"name": "sort", "test": 6}, {"name": "sort", "lengths": [7, 7], "test": 6}, "reverse"]
+    values = {"agents": [agent], "task": "sort", "method": "gspo", "evaluation": {"tasks": more}}
+    team = build_team(parse_recipe(values))
+    try:
+        assert [task.name for task in team.evaluation_tasks] == ["sort", "sort (2)", "sort (3)", "reverse"]
+    finally:
+        team.close()
