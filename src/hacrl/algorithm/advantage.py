@@ -23,7 +23,7 @@ def advantages(
     reward_max: float = 1.0,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """`rewards[j, b, i]`, `omega[k, j]` -> `(advantages[k, j, b, i], baseline[k, b])`.
+    """`rewards[j, b, i]`, `omega[k, j]` or `[k, j, b]` -> `(advantages[k, j, b, i], baseline[k, b])`.
 
     baseline[k, b] = mean over (j, i) of omega[k, j] * R[j, b, i], the learner's expected reward
     estimated from everybody's responses; the spread is that of all agents' unscaled rewards for the prompt.
@@ -36,7 +36,7 @@ def advantages(
     for the prompt is used instead (the plain mean of everybody if the learner has no response to it).
     """
     mask = _scored(rewards, mask)
-    lengths = check_shapes(rewards=(rewards, "jbi"), omega=(omega, "kj"))
+    lengths = check_shapes(rewards=(rewards, "jbi"), omega=(omega, "kjb"[: max(2, omega.dim())]))
     if lengths["k"] != lengths["j"]:
         raise ValueError(f"omega: expected a square tensor [k, j], got shape {tuple(omega.shape)}")
     check_number("epsilon", epsilon, low=0.0)
@@ -88,7 +88,7 @@ def _baseline(reward: Tensor, omega: Tensor, mask: Tensor, reward_max: float) ->
     sums = reward.sum(-1)  # [j, b]
     counts = mask.sum(-1)  # [j, b]
     responses = counts.sum(0).clamp(min=1)  # [b]
-    expected = omega @ sums / responses
+    expected = (omega @ sums if omega.dim() == 2 else (omega * sums).sum(1)) / responses
     everybody = sums.sum(0) / responses
     own = torch.where(counts > 0, sums / counts.clamp(min=1), everybody)
     expected = torch.where(expected > reward_max, own, expected)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hacrl.algorithm.checks import as_mask, check_count, check_finite, check_number, check_shapes
-from hacrl.defaults import CONTEXTUAL_MEMORY
+from hacrl.defaults import CAPABILITY_FLOOR, CONTEXTUAL_MEMORY, OMEGA_CLAMP
 
 RATIOS = (0.0, *(4.0**power for power in range(-4, 6)))
 """Variance of the weights over that of the noise: hypotheses, the first that the features say nothing."""
@@ -36,6 +36,14 @@ class Belief:
         spread = (self.variance + self.variance[k]).clamp(min=1e-12).sqrt()
         found: Tensor = torch.special.ndtr((self.mean - self.mean[k]) / spread)
         return found
+
+    def omega(self, clamp: tuple[float, float] = OMEGA_CLAMP) -> Tensor:
+        """omega[k, j, b]: agent k's chance of success at the prompt over agent j's, clamped.
+
+        A chance below its own standard deviation cannot be told from that: it counts as much.
+        """
+        chance = torch.maximum(self.mean, self.variance.sqrt()).clamp(min=CAPABILITY_FLOOR)
+        return (chance[:, None] / chance[None, :]).clamp(*clamp)
 
 
 class ContextualCapability:

@@ -39,6 +39,8 @@ class View:
     trained_on: frozenset[str] = frozenset()
     """Asynchronous runs: agents whose responses of this step the learner has trained on already. They count
     in baselines, but are not trained on again."""
+    prompt_omega: Tensor | None = None
+    """[k, j, b]: omega at every prompt; None unless the method is `contextual`."""
     belief: Belief | None = None
     """Every agent's chance of success at every prompt, this step's outcomes included; None unless the method
     is `contextual`."""

@@ -119,13 +119,13 @@ class JointGroup(GspoOnOwn):
         return advantages(rewards, torch.ones_like(omega), reward_max=reward_max, mask=mask)
 
     def coefficients(self, omega: Tensor) -> Tensor:
-        """`[k, j]`: the weight of source j's responses in learner k's update."""
+        """`[k, j]`: the weight of source j's responses in learner k's update; `[k, j, b]` if omega has b."""
         return torch.ones_like(omega)
 
     def loss_terms(self, view: View) -> list[LossTerm]:
         """One term on everything the learner received."""
         values, _ = self._compared(view)
-        coefficients = self.coefficients(view.omega)[view.k]
+        coefficients = self.coefficients(self.omega(view))[view.k]
         return [LossTerm(self.objective, values[view.k], view.table.mask, coefficients)]
 
     def baseline(self, view: View) -> Tensor:
@@ -134,7 +134,11 @@ class JointGroup(GspoOnOwn):
 
     def _compared(self, view: View) -> tuple[Tensor, Tensor]:
         table = view.table
-        return self.advantages(table.rewards, view.omega, reward_max=view.reward_max, mask=table.mask)
+        return self.advantages(table.rewards, self.omega(view), reward_max=view.reward_max, mask=table.mask)
+
+    def omega(self, view: View) -> Tensor:
+        """[k, j] or [k, j, b]: how capable the agents are, relative to each other."""
+        return view.omega
 
 
 class HacpoSettings(JointGroup, UsesOmega):
@@ -174,7 +178,7 @@ class HacpoSettings(JointGroup, UsesOmega):
 
     def coefficients(self, omega: Tensor) -> Tensor:
         """Mechanism 2: omega[j, k], a peer's capability over the learner's."""
-        return omega.T
+        return omega.transpose(0, 1)
 
     def windows(self, recipe: Recipe, agent: str) -> tuple[float, ...]:
         """Lower bound of the window at each update on peers' responses; empty if there is no window.
@@ -193,6 +197,8 @@ class Hacpo(HacpoSettings):
 
     name: Literal["hacpo"] = "hacpo"
     """`hacpo`."""
+    capability: Literal["overall", "contextual"] = "overall"
+    """`overall`: one number per agent, the paper's. `contextual`: it depends on the prompt."""
     without: Annotated[tuple[Mechanism, ...], Field(strict=False), AfterValidator(all_different)] = ()
     """Mechanisms taken away: `capability_baseline`, `coefficient`, `exponent`, `stepwise`, `clipping`."""
 
@@ -201,6 +207,15 @@ class Hacpo(HacpoSettings):
         "peers inside window": ("inside", ".0%"),
         **UsesOmega.shown,
     }
+
+    @property
+    def contextual(self) -> bool:
+        """Whether omega depends on the prompt."""
+        return self.capability == "contextual"
+
+    def omega(self, view: View) -> Tensor:
+        """The paper's [k, j], or [k, j, b]; the former as long as the latter is not known."""
+        return view.omega if view.prompt_omega is None else view.prompt_omega
 
     @property
     def label(self) -> str:
@@ -229,7 +244,7 @@ class Hacpo(HacpoSettings):
 
     def coefficients(self, omega: Tensor) -> Tensor:
         """Mechanism 2, unless it is taken away."""
-        return torch.ones_like(omega) if "coefficient" in self.without else omega.T
+        return torch.ones_like(omega) if "coefficient" in self.without else omega.transpose(0, 1)
 
     @classmethod
     def variant(cls, suffixes: Sequence[str], settings: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -32,7 +32,7 @@ class LossTerm:
     mask: Tensor
     """[j, b, i] bool: the responses that take part."""
     coefficients: Tensor
-    """[j]: what the gradient of each source's responses is multiplied by."""
+    """[j] or [j, b]: what the gradient of each source's responses is multiplied by."""
     updates: int | None = None
     """None: every source's prompts in `mini_batches` updates, own responses first. A number: that
     many updates, each on some of the prompts and everybody's responses to them."""
@@ -115,7 +115,8 @@ class _RowWriter:
         self._tokens = tokens
         self._mask = term.mask.tolist()
         self._advantages = term.advantages.tolist()
-        self._coefficients = term.coefficients.tolist()
+        by_prompt = term.coefficients if term.coefficients.dim() > 1 else term.coefficients[:, None]
+        self._coefficients = by_prompt.expand(-1, term.mask.shape[1]).tolist()
         self._complete = term.complete
         self._norm = norm
         self._left_out = left_out
@@ -125,13 +126,16 @@ class _RowWriter:
         groups: Groups = {}
         for b, group in enumerate(samples):
             chosen = [(i, trajectory) for i, trajectory in enumerate(group) if self._mask[j][b][i]]
-            rows = [self._row(trajectory, self._advantages[j][b][i], j) for i, trajectory in chosen]
+            rows = [
+                self._row(trajectory, self._advantages[j][b][i], self._coefficients[j][b])
+                for i, trajectory in chosen
+            ]
             usable = [row for row in rows if row is not None]
             if usable:
                 groups[usable[0].prompt_id] = usable
         return groups
 
-    def _row(self, trajectory: Trajectory, advantage: float, j: int) -> TrainingRow | None:
+    def _row(self, trajectory: Trajectory, advantage: float, coefficient: float) -> TrainingRow | None:
         encoded = self._tokens.encode(trajectory, complete=self._complete)
         if isinstance(encoded, str):
             self._left_out[encoded] += 1
@@ -150,7 +154,7 @@ class _RowWriter:
             source_mean_logp=mean_logp,
             source_logps=_logps_of(encoded.response_ids, trajectory),
             advantage=advantage,
-            omega=1.0 if own else self._coefficients[j],
+            omega=1.0 if own else coefficient,
             length_scale=scale,
             sample=trajectory.sample,
         )
@@ -213,7 +217,7 @@ def _check(table: RewardTable, tokens: Reencoder, terms: Sequence[LossTerm]) -> 
         for name, tensor, shape in (
             ("advantages[j, b, i]", term.advantages, table.mask.shape),
             ("mask[j, b, i]", term.mask, table.mask.shape),
-            ("coefficients[j]", term.coefficients, (len(table.agents),)),
+            ("coefficients[j]", term.coefficients, table.mask.shape[: term.coefficients.dim()]),
         ):
             if tensor.shape != shape:
                 raise ValueError(

@@ -16,20 +16,19 @@ from hacrl.types import Prompt
 
 @dataclass(frozen=True)
 class Prediction:
-    """A learner's belief about a step's prompts before it saw their outcomes, and these outcomes."""
+    """A learner's belief about a step's prompts before and after their outcomes, and these outcomes."""
 
     prompt_ids: tuple[str, ...]
-    belief: Belief
+    before: Belief
+    after: Belief
     shares: Tensor
     """[j, b]: every agent's share of right responses; NaN where it has none."""
     features: Tensor
     """[b, f]"""
 
 
-def learn_outcomes(
-    team: Team, member: Member, view: View, prompts: Sequence[Prompt]
-) -> tuple[Belief, Prediction]:
-    """Take in the outcomes that are new to the learner: its belief after them, and the one before.
+def learn_outcomes(team: Team, member: Member, view: View, prompts: Sequence[Prompt]) -> Prediction:
+    """Take in the outcomes that are new to the learner.
 
     Only responses that the learner received count, with rewards that it confirmed if it verifies them again.
     """
@@ -40,7 +39,7 @@ def learn_outcomes(
     if view.learner not in view.trained_on:  # not again when late responses arrive
         capability.forget()
     capability.observe(features, shares.nan_to_num(0.0), ~shares.isnan() & view.new[:, :, 0])
-    return capability.believe(features), Prediction(view.table.prompt_ids, before, shares, features)
+    return Prediction(view.table.prompt_ids, before, capability.believe(features), shares, features)
 
 
 def outcomes(view: View) -> Tensor:

@@ -114,10 +114,10 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
         mask_truncated=team.recipe.updates.mask_truncated,
     )
     if team.contextual:
-        belief, prediction = learn_outcomes(team, member, view, received.prompts)
-        view = replace(view, belief=belief)
+        found = learn_outcomes(team, member, view, received.prompts)
+        view = replace(view, belief=found.after, prompt_omega=found.after.omega(team.recipe.capability.clamp))
         if received.step == record.step:
-            record.predictions[member.name] = prediction
+            record.predictions[member.name] = found
     taken = view.new & view.trainable
     terms = [replace(term, mask=term.mask & taken) for term in team.method.loss_terms(view)]
     if received.step == record.step:  # not again when late responses arrive

@@ -1,11 +1,14 @@
 """Methods, ablations and diagnostics on numbers small enough to check by hand."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
+from hacrl.agents.rendering import Rendering
 from hacrl.algorithm import (
+    Belief,
     Capability,
     HacpoParams,
     effective_sample_size,
@@ -15,6 +18,10 @@ from hacrl.algorithm import (
     window_shares,
 )
 from hacrl.methods.hacpo import Hacpo
+from hacrl.sharing import Learner, Reencoder, build_batches
+from hacrl.types import Prompt
+from helpers_methods import view
+from helpers_sharing import char_level
 
 OMEGA = torch.tensor([[1.0, 0.5], [2.0, 1.0]])
 REWARDS = torch.tensor([[[0.0, 1.0]], [[1.0, 1.0]]])
@@ -112,3 +119,46 @@ def test_diagnostics():
     assert ratio_quantiles(torch.zeros(0)).isnan().all()
     empty = window_shares(torch.zeros(0), 0, HacpoParams())
     assert (empty.inside, empty.below, empty.above) == (0, 0, 0)
+
+
+def test_omega_can_depend_on_the_prompt():
+    """Two prompts: the learner is half as good as its peer at the first, and as good at the second."""
+    rewards = torch.tensor([[[0.0, 1.0], [1.0, 1.0]], [[1.0, 1.0], [0.0, 0.0]]])
+    omega = torch.stack([OMEGA, torch.ones(2, 2)], 2)
+    values, baseline = Hacpo().advantages(rewards, omega)
+    # Prompt 0 as with OMEGA alone: (0 + 1 + .5 + .5) / 4; prompt 1 the plain mean.
+    assert baseline.tolist() == [[0.5, 0.5], [1.0, 0.5]]
+    for b, each in enumerate((OMEGA, torch.ones(2, 2))):
+        alone, _ = Hacpo().advantages(rewards[:, b : b + 1], each)
+        torch.testing.assert_close(values[:, :, b : b + 1], alone)
+    assert Hacpo().coefficients(omega)[0].tolist() == [[1.0, 1.0], [2.0, 1.0]]
+
+
+def test_a_contextual_omega_that_is_the_same_at_every_prompt_is_the_papers():
+    plain = view("a")
+    everywhere = replace(plain, prompt_omega=plain.omega[:, :, None].expand(-1, -1, 2))
+    (expected,) = Hacpo().loss_terms(plain)
+    (found,) = Hacpo(capability="contextual").loss_terms(everywhere)
+    torch.testing.assert_close(found.advantages, expected.advantages)
+    assert found.coefficients.tolist() == [[value] * 2 for value in expected.coefficients.tolist()]
+    one = {name: Prompt(name, f"{name}=") for name in ("p0", "p1")}
+    tokens = Reencoder(Learner("a", Rendering(char_level())), one)
+    rows = [build_batches(plain.table, tokens, [term]).mini_batches for term in (found, expected)]
+    assert rows[0] == rows[1]
+    by_prompt = replace(found, coefficients=torch.tensor([[1.0, 1.0], [3.0, 7.0]]))
+    batches = build_batches(plain.table, tokens, [by_prompt]).mini_batches
+    assert {(row.source, row.prompt_id, row.omega) for rows in batches for row in rows} == {
+        ("a", "p0", 1.0),
+        ("a", "p1", 1.0),
+        ("b", "p0", 3.0),
+        ("b", "p1", 7.0),
+    }
+
+
+def test_omega_of_a_belief_is_clamped_and_counts_no_chance_below_its_deviation():
+    mean = torch.tensor([[0.5, 0.0], [0.01, 0.9]], dtype=torch.float64)
+    belief = Belief(mean, torch.full((2, 2), 0.01, dtype=torch.float64))
+    omega = belief.omega((0.2, 5.0))
+    torch.testing.assert_close(omega[0, 1], torch.tensor([5.0, 0.2], dtype=torch.float64))
+    torch.testing.assert_close(belief.omega()[0, 1], torch.tensor([5.0, 1 / 9], dtype=torch.float64))
+    assert omega[0, 0].tolist() == omega[1, 1].tolist() == [1.0, 1.0]

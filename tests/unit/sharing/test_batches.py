@@ -178,8 +178,10 @@ def test_errors_name_the_argument() -> None:
         ValueError, match=r"loss term 1, advantages\[j, b, i\]: expected shape \(1, 1, 1\), got"
     ):
         build_batches(table, tokens, [fine, replace(fine, advantages=torch.zeros(1, 1))])
-    with pytest.raises(ValueError, match=r"coefficients\[j\]: expected shape \(1,\), got \(1, 1\)"):
-        build_batches(table, tokens, [replace(fine, coefficients=torch.ones(1, 1))])
+    with pytest.raises(ValueError, match=r"coefficients\[j\]: expected shape \(1,\), got \(2,\)"):
+        build_batches(table, tokens, [replace(fine, coefficients=torch.ones(2))])
+    with pytest.raises(ValueError, match=r"coefficients\[j\]: expected shape \(1, 1\), got \(1, 2\)"):
+        build_batches(table, tokens, [replace(fine, coefficients=torch.ones(1, 2))])
     without_reward = arrange(1, [trajectory(reward=None)], ["a"], ["p0"])
     with pytest.raises(ValueError, match="loss term 0, mask: takes responses that do not exist or have no"):
         build_batches(without_reward, tokens, [fine])

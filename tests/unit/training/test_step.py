@@ -29,6 +29,8 @@ from helpers_agents import random_rows, training_rows
 from helpers_sharing import trajectory
 from helpers_train import make_agent, recipe, short_answers
 
+BELIEF = Belief(torch.ones(1, 1), torch.ones(1, 1))
+
 
 def part(agent: str, *prompts: str) -> StepRecord:
     """One agent's record of step 7, with something in every field."""
@@ -40,9 +42,7 @@ def part(agent: str, *prompts: str) -> StepRecord:
         omega=torch.zeros(2, 2),
         prompts=tuple(Prompt(name, name) for name in prompts),
         method_metrics={f"agent/{agent}/gate/accepted": 0.5},
-        predictions={
-            agent: Prediction(("p0",), Belief(torch.ones(1), torch.ones(1)), torch.ones(1), torch.ones(1))
-        },
+        predictions={agent: Prediction(("p0",), BELIEF, BELIEF, torch.ones(1, 1), torch.ones(1, 1))},
         batches={agent: LearnerBatch((), Counter())},
         reports={agent: []},
         rejected=Counter(reward_differs=2),

@@ -12,6 +12,7 @@ from hacrl.algorithm.diagnostics import EstimatorError, estimator_error
 from hacrl.analysis.audit.draws import Draws
 from hacrl.methods import View
 from hacrl.sharing import RewardTable
+from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Team
 
 ALL = "all"
@@ -62,22 +63,24 @@ def _audit(
 def _estimates(team: Team, learner: str, draws: Draws) -> Tensor | None:
     """[estimator, r, b] of one learner: used, own, plain; None if the method uses the own mean."""
     repeated = [
-        _baselines(team, learner, table, step.omega)
-        for table, step in zip(draws.groups, draws.steps, strict=True)
+        _baselines(team, learner, table, step) for table, step in zip(draws.groups, draws.steps, strict=True)
     ]
     found = [estimates for estimates in repeated if estimates is not None]
     return torch.stack(found, 1) if found else None
 
 
-def _baselines(team: Team, learner: str, table: RewardTable, omega: Tensor) -> Tensor | None:
+def _baselines(team: Team, learner: str, table: RewardTable, step: StepRecord) -> Tensor | None:
     """[estimator, b] from the responses that the learner receives; None if the method uses the own mean."""
     received = torch.tensor([name == learner or name in team.topology[learner] for name in team.names])
     known = replace(table, mask=table.mask & received[:, None, None])
-    view = View(learner, known, omega, team.recipe.reward.maximum, team.recipe.updates.mini_batches)
+    view = View(learner, known, step.omega, team.recipe.reward.maximum, team.recipe.updates.mini_batches)
+    if learner in step.predictions:
+        by_prompt = step.predictions[learner].after.omega(team.recipe.capability.clamp)
+        view = replace(view, prompt_omega=by_prompt)
     used = team.method.baseline(view) if team.topology[learner] else None
     if used is None:
         return None
-    alike = torch.ones_like(omega)
+    alike = torch.ones_like(step.omega)
     _, own = own_advantages(known.rewards, mask=known.mask)
     _, plain = advantages(known.rewards, alike, reward_max=view.reward_max, mask=known.mask)
     return torch.stack([used, own[view.k], plain[view.k]])
