@@ -36,7 +36,12 @@ VALID: dict[str, Any] = {
     "samples_per_prompt": 8,
     "seed": 3,
     "sampling": {"max_new_tokens": 16, "temperature": 0.9, "top_p": 0.95, "max_rows": 64},
-    "updates": {"mini_batches": 2, "tokens_per_micro_batch": 4096, "gradient_checkpointing": True},
+    "updates": {
+        "mini_batches": 2,
+        "tokens_per_micro_batch": 4096,
+        "gradient_checkpointing": True,
+        "train_eos": False,
+    },
     "optimiser": {
         "learning_rate": 2e-6,
         "betas": [0.9, 0.98],

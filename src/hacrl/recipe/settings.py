@@ -334,6 +334,8 @@ class UpdatesSettings(Settings):
     """Tokens computed at once, at most: bounds memory, changes nothing else."""
     mask_truncated: bool = False
     """Leave responses that were cut off at `sampling.max_new_tokens` out of the loss, own and peers'."""
+    train_eos: bool = True
+    """Train on the EOS that ends a response; false: on nobody's, as the paper's code does."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass: less memory, more time."""
 

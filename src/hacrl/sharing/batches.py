@@ -142,7 +142,8 @@ class _RowWriter:
             return None
         own = trajectory.source == self._tokens.learner.name
         if own:
-            mean_logp, scale = sum(trajectory.token_logps) / len(trajectory.token_logps), 1.0
+            logps = self._tokens.own_logps(trajectory)
+            mean_logp, scale = sum(logps) / len(logps), 1.0
         else:
             mean_logp, scale = source_unit(trajectory, len(encoded.response_ids), self._norm)
         return TrainingRow(

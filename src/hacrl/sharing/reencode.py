@@ -41,6 +41,8 @@ class Learner:
     """... and of the response."""
     truncates: bool = False
     """Whether peers' prompts and responses that are longer are cut rather than left out."""
+    trains_eos: bool = True
+    """Whether the EOS that ends a response is trained on; a response that is only EOS keeps it in any case."""
 
 
 class Reencoder:
@@ -72,6 +74,10 @@ class Reencoder:
             return "response_too_long"
         return Encoded(prompt, response)
 
+    def own_logps(self, trajectory: Trajectory) -> tuple[float, ...]:
+        """The log-probs, when it was drawn, of the tokens of an own response that are trained on."""
+        return trajectory.token_logps if self.learner.trains_eos else trajectory.exchanged_logps
+
     def _within_limits(self, prompt: Tokens, response: Tokens) -> Encoded | LeftOut:
         """A peer's response that the learner may train on, cut if it is too long and the learner truncates.
 
@@ -101,7 +107,7 @@ class Reencoder:
         A peer's response that is only EOS becomes the learner's own EOS.
         """
         if trajectory.source == self.learner.name:
-            return trajectory.token_ids
+            return trajectory.token_ids[: len(self.own_logps(trajectory))]
         if complete and trajectory.finish_reason == "stop":
             return self._completed(trajectory)
         if not trajectory.written and trajectory.finish_reason == "stop" and len(trajectory.token_ids) == 1:
@@ -118,7 +124,7 @@ class Reencoder:
         tokens = self._tokens(trajectory.text)
         if tokens == "empty":
             return (eos,)
-        return tokens if isinstance(tokens, str) else (*tokens, eos)
+        return tokens if isinstance(tokens, str) or not self.learner.trains_eos else (*tokens, eos)
 
     def _tokens(self, text: str) -> Tokens | LeftOut:
         if text not in self._text_tokens:

@@ -22,7 +22,7 @@ Checks = Mapping[tuple[str, int], EngineCheck]
 def likelihood(
     learner: Agent, tokens: Reencoder, table: RewardTable, chosen: Tensor, *, changed: bool = False
 ) -> Tensor:
-    """[j, b, i]: the learner's mean log-prob per token of the chosen responses, EOS included; NaN elsewhere.
+    """[j, b, i]: the learner's mean log-prob per token of the chosen responses, as it trains on them; else NaN.
 
     The learner's own responses have log-probs from sampling, which hold unless it has `changed` since. The
     others are encoded in its tokens and scored.
@@ -32,7 +32,7 @@ def likelihood(
     for j, b, i in chosen.nonzero().tolist():
         trajectory = table.samples[j][b][i]
         if trajectory.source == learner.name and not changed:
-            found[j, b, i] = fmean(trajectory.token_logps)
+            found[j, b, i] = fmean(tokens.own_logps(trajectory))
         elif not isinstance(encoded := tokens.encode(trajectory, complete=True), str):
             places.append((j, b, i))
             rows.append((encoded.prompt_ids, encoded.response_ids))

@@ -416,6 +416,7 @@ def _member(recipe: Recipe, agent: Agent) -> Member:
         exchange.max_prompt_tokens,
         exchange.max_response_tokens,
         exchange.truncate_overlong,
+        recipe.updates.train_eos,
     )
     return Member(
         agent,

@@ -43,6 +43,7 @@ SCRIPT = {  # run_hacpo_math_8gpu.sh, hacpo_trainer.yaml and verl's defaults
     "updates.tokens_per_micro_batch": 8192,
     "updates.gradient_checkpointing": True,
     "updates.mask_truncated": False,
+    "updates.train_eos": False,
     "optimiser.learning_rate": 1e-6,
     "optimiser.betas": [0.9, 0.999],
     "optimiser.weight_decay": 0.01,

@@ -55,6 +55,12 @@ def sources(batch: LearnerBatch) -> str:
     return "".join(mini_batch[0].source for mini_batch in batch.mini_batches)
 
 
+def test_an_own_row_without_eos_has_the_mean_of_what_is_left() -> None:
+    own = trajectory("a", "p2", token_ids=(31, 32, 2), token_logps=(-0.5, -1.0, -3.0), text="zz")
+    ((row,),) = batch_for("a", [own], "ab", learner=Learner("a", ENCODER, trains_eos=False)).mini_batches
+    assert (row.response_ids, row.source_logps, row.source_mean_logp) == ((31, 32), (-0.5, -1.0), -0.75)
+
+
 def test_an_own_row_keeps_tokens_and_log_probs_with_eos() -> None:
     own = trajectory("a", "p2", token_ids=(31, 32, 2), token_logps=(-0.5, -1.0, -3.0), text="zz")
     ((row,),) = batch_for("a", [own], "ab").mini_batches

@@ -187,6 +187,24 @@ def test_an_imitated_response_ends_as_the_learners_own() -> None:
     assert completed(cut, ending="=") == encoder.encode_response("12")
 
 
+def test_without_training_on_eos_nobodys_is_left() -> None:
+    encoder = rendering("char-level")
+    writer = Reencoder(Learner("me", encoder, trains_eos=False), PROMPTS)
+    mine = trajectory("me", text="12", token_ids=(31, 32, 1), token_logps=(-0.5, -1.0, -3.0))
+    cut = trajectory("me", text="12", finish_reason="length")
+    alone = trajectory("me", text="", token_ids=(1,), token_logps=(-2.0,))
+    for response, kept in ((mine, 2), (cut, 3), (alone, 1), (stopped("me"), 2)):
+        encoded = writer.encode(response)
+        assert not isinstance(encoded, str)
+        assert encoded.response_ids == response.token_ids[:kept]
+        assert writer.own_logps(response) == response.token_logps[:kept]
+    for response in (stopped(), trajectory("peer", text="12")):
+        encoded = writer.encode(response, complete=True)
+        assert not isinstance(encoded, str)
+        assert encoded.response_ids == encoder.encode_response("12")
+    assert writer.encode(stopped(text=""), complete=True) == (writer.encode(alone)[0], (encoder.eos_id,))
+
+
 def test_a_learners_ending_is_that_of_most_of_its_own_responses() -> None:
     mine = [stopped("me", sample=0), stopped("me", sample=1), trajectory("me", sample=2)]
     others = [stopped("peer", ending="=", stop="=", sample=n) for n in range(9)]
