@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 import torch
 
 from hacrl.algorithm import HacpoObjective, HacpoParams, ImitationObjective, SourceData, SurrogateObjective
@@ -57,18 +58,21 @@ def test_muted_peers_keep_their_place_but_have_no_gradient():
     assert not muted.coefficients.any()
 
 
-def test_muted_peers_still_make_optimiser_steps():
-    """Momentum moves the weights where peers have gradient 0, and not where there is no gradient at all."""
+@pytest.mark.parametrize("skips", [True, False])
+def test_muted_peers_make_optimiser_steps_only_as_in_the_paper(skips):
+    """Then momentum moves the weights, whether peers' gradient is 0 or there is none at all."""
     own = training_rows(random_rows(3, 4))
     peer = tuple(replace(row, own=False, omega=0.0) for row in own)
     silent = tuple(replace(row, advantage=0.0) for row in peer)
     objective = HacpoObjective(HacpoParams())
     prints = []
     for second in ((), silent, peer):
-        policy = tiny_policy("qwen3", OptimiserSettings(learning_rate=1e-3, kl=0.0))
+        optimiser = OptimiserSettings(learning_rate=1e-3, kl=0.0, skip_empty_updates=skips)
+        policy = tiny_policy("qwen3", optimiser)
         policy.update([own, second], objective)
         prints.append(policy.fingerprint())
-    assert prints[0] == prints[1] != prints[2]
+    assert prints[1] == prints[2]
+    assert (prints[0] == prints[1]) is skips
 
 
 def test_copies_are_further_answers_of_ones_own_treated_as_a_peers():
