@@ -152,11 +152,11 @@ def _memory_table(found: Diagnosis) -> PlainTable:
 def _task_lines(found: Diagnosis) -> list[str]:
     recipe, task = found.recipe, found.task
     drawn = sum(agent.rollouts for agent in found.agents) * recipe.steps
-    steps = f"Method {recipe.method.name}, {recipe.steps} steps of {recipe.prompts_per_step} prompts: "
+    steps = f"Method {recipe.method.name}, {recipe.steps} steps of {recipe.prompts_each} prompts: "
     if task is None:
         return [f"{steps}{drawn:,} responses drawn in all"]
     functions = ", ".join(function.path for function in recipe.reward.functions)
-    passes = recipe.steps * recipe.prompts_per_step / len(task.train)
+    passes = recipe.steps * recipe.prompts_each / len(task.train)
     return [
         f"Task {task.name}: {len(task.train):,} training and {len(task.test):,} test prompts, "
         f"scored by {functions or recipe.reward.verifier or task.verifier}",

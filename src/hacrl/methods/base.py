@@ -122,8 +122,8 @@ class Method(MethodSettings):
     """Pair metrics in the live table: heading -> metric under `cross/<source>-><learner>/` and its format."""
 
     def prompts_drawn(self, prompts_per_step: int, agents: int) -> int:
-        """Prompts of a step when every agent responds to `prompts_per_step` of them: the same for all."""
-        return prompts_per_step
+        """Prompts of a step in which every agent responds to `prompts_each` of them: the same for all."""
+        return self.prompts_each(prompts_per_step, agents)
 
     def assign(self, prompts: Sequence[Prompt], agents: Sequence[str]) -> dict[str, list[Prompt]]:
         """Which of the step's prompts each agent responds to: all of them."""

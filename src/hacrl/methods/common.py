@@ -13,7 +13,7 @@ from torch import Tensor
 from hacrl.algorithm import GspoObjective, ImitationObjective, Objective, own_advantages
 from hacrl.defaults import GSPO_CLIP_HIGH, GSPO_CLIP_LOW
 from hacrl.methods.base import Method, View
-from hacrl.recipe.settings import AtLeast0, Count, Share
+from hacrl.recipe.settings import AtLeast0, Count, CountOrAgents, Share
 from hacrl.sharing import LossTerm, RewardTable
 from hacrl.types import Prompt
 
@@ -42,7 +42,7 @@ class Alone(Method):
 
     def updates(self, mini_batches: int, agents: int, peers: int) -> int:
         """Twice the rollouts are twice the mini-batches: the size of a mini-batch stays the same."""
-        return mini_batches * self.rollout_factor(agents) * self.epochs
+        return mini_batches * self.rollout_factor(agents) * self.prompts_each(1, agents) * self.epochs
 
 
 class OwnPrompts(Method):
@@ -67,6 +67,17 @@ class TwiceTheRollouts(Method):
     def rollout_factor(self, agents: int) -> int:
         """Twice as many under the second name."""
         return 2 if self.name.endswith("_x2") else 1
+
+
+class MorePrompts(Method):
+    """Methods without sharing whose agents can have more prompts instead."""
+
+    prompt_factor: CountOrAgents = 1
+    """Factor on `prompts_per_step`; `agents`: the number of agents, as many prompts as all have together."""
+
+    def prompts_each(self, prompts_per_step: int, agents: int) -> int:
+        """More of them, all for every agent."""
+        return prompts_per_step * (agents if self.prompt_factor == "agents" else self.prompt_factor)
 
 
 class OneUpdatePerMiniBatch(Method):

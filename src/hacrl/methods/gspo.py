@@ -6,13 +6,13 @@ from dataclasses import replace
 from typing import Literal
 
 from hacrl.methods.base import View
-from hacrl.methods.common import Alone, GspoOnOwn, TwiceTheRollouts, own_term
+from hacrl.methods.common import Alone, GspoOnOwn, MorePrompts, TwiceTheRollouts, own_term
 from hacrl.recipe.method import register
 from hacrl.sharing import LossTerm
 
 
 @register
-class Gspo(GspoOnOwn, TwiceTheRollouts, Alone):
+class Gspo(GspoOnOwn, TwiceTheRollouts, MorePrompts, Alone):
     """Own responses, compared with their own group; the ratio of whole responses is clipped."""
 
     name: Literal["gspo", "gspo_x2"] = "gspo"

@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from hacrl.methods.base import View
-from hacrl.methods.common import GspoOnOwn, TwiceTheRollouts, distinct, imitation_term, own_term
+from hacrl.methods.common import (
+    GspoOnOwn,
+    MorePrompts,
+    TwiceTheRollouts,
+    distinct,
+    imitation_term,
+    own_term,
+)
 from hacrl.recipe.method import register
 from hacrl.recipe.settings import Count
 from hacrl.sharing import LossTerm
@@ -15,7 +22,7 @@ PASSES = 4
 
 
 @register
-class OwnPool(GspoOnOwn, TwiceTheRollouts):
+class OwnPool(GspoOnOwn, TwiceTheRollouts, MorePrompts):
     """GSPO, then own distinct right responses are imitated as `commons` imitates everybody's."""
 
     name: Literal["pool", "pool_x2"] = "pool"
@@ -26,8 +33,9 @@ class OwnPool(GspoOnOwn, TwiceTheRollouts):
     shares: ClassVar[bool] = False
 
     def updates(self, mini_batches: int, agents: int, peers: int) -> int:
-        """As many as `commons` makes, times the rollouts."""
-        return mini_batches * (1 + (agents - 1) * self.passes) * self.rollout_factor(agents)
+        """As many as `commons` makes, times the samples; more prompts are only more updates of GSPO."""
+        pooled = (agents - 1) * self.passes
+        return mini_batches * (self.prompts_each(1, agents) + pooled) * self.rollout_factor(agents)
 
     def loss_terms(self, view: View) -> list[LossTerm]:
         """Own responses, then the distinct ones among them that were right."""

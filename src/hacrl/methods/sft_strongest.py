@@ -10,6 +10,7 @@ from hacrl.methods.base import View
 from hacrl.methods.common import distinct, imitation_term, own_term, strongest
 from hacrl.methods.opd import OneTeacher
 from hacrl.recipe.method import register
+from hacrl.recipe.settings import Count
 from hacrl.sharing import LossTerm
 
 
@@ -19,6 +20,12 @@ class SftStrongest(OneTeacher):
 
     name: Literal["sft_strongest"] = "sft_strongest"
     """`sft_strongest`: the strongest agent's verified responses are imitated."""
+    passes: Count = 1
+    """Times a step's verified responses are imitated."""
+
+    def updates(self, mini_batches: int, agents: int, peers: int) -> int:
+        """As many as `commons` makes with as many passes."""
+        return mini_batches * (1 + (agents - 1) * self.passes if peers else 1)
 
     def loss_terms(self, view: View) -> list[LossTerm]:
         """The second term is everybody's but the strongest agent's."""
@@ -27,4 +34,5 @@ class SftStrongest(OneTeacher):
             return [own]
         right = torch.zeros_like(view.verified)
         right[teacher] = view.verified[teacher]
-        return [own, imitation_term(view, distinct(view.table, right) & view.new, view.peer_updates)]
+        imitated = distinct(view.table, right) & view.new
+        return [own, imitation_term(view, imitated, view.peer_updates, self.passes)]

@@ -62,6 +62,10 @@ class MethodSettings(Settings):
         """The factor on the recipe's samples per prompt, with this many agents."""
         return 1
 
+    def prompts_each(self, prompts_per_step: int, agents: int) -> int:
+        """Prompts that each agent responds to in a step, with this many agents."""
+        return prompts_per_step
+
     def updates(self, mini_batches: int, agents: int, peers: int) -> int:
         """Optimiser updates per step, at most, of an agent that receives the responses of `peers` others."""
         return mini_batches * (1 + peers)

@@ -142,6 +142,16 @@ class Recipe(Settings):
         return self.method.rollout_factor(len(self.agents))
 
     @property
+    def prompts_each(self) -> int:
+        """Prompts that each agent responds to in a step."""
+        return self.method.prompts_each(self.prompts_per_step, len(self.agents))
+
+    @property
+    def own_mini_batches(self) -> int:
+        """Mini-batches of own responses: more prompts or samples than the recipe's make more of them."""
+        return self.updates.mini_batches * self.rollout_factor * self.prompts_each // self.prompts_per_step
+
+    @property
     def asynchronous(self) -> bool:
         """Whether agents run without waiting for each other, which they cannot in one process."""
         return self.exchange.asynchronous is not None and self.runtime.name == "ray"
@@ -149,14 +159,14 @@ class Recipe(Settings):
 
 def _contradictions(recipe: Recipe) -> Iterator[Problem]:
     """Settings that are valid alone but not together."""
-    exchange_problems = [*_same_names(recipe), *_exchange(recipe), *peer_problems(recipe)]
-    yield from exchange_problems
-    mini_batches = recipe.updates.mini_batches * recipe.rollout_factor
-    if mini_batches > recipe.prompts_per_step:
+    yield from _same_names(recipe)
+    yield from _exchange(recipe)
+    yield from peer_problems(recipe)
+    if recipe.own_mini_batches > recipe.prompts_each:
         yield Problem(
             "updates.mini_batches",
-            f"{mini_batches} mini-batches cannot be made of {recipe.prompts_per_step} prompts_per_step: "
-            "the responses to one prompt stay together",
+            f"{recipe.own_mini_batches} mini-batches cannot be made of {recipe.prompts_each} "
+            "prompts_per_step: the responses to one prompt stay together",
         )
     if recipe.reward.verifier is not None and recipe.reward.functions:
         yield Problem("reward.verifier", "reward.functions replace it: set only one of the two")

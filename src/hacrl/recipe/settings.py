@@ -81,6 +81,10 @@ CountOrAuto = Annotated[
     Annotated[Count, Tag("<number>")] | Annotated[Literal["auto"], Tag("<text>")],
     Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
 ]
+CountOrAgents = Annotated[
+    Annotated[Count, Tag("<number>")] | Annotated[Literal["agents"], Tag("<text>")],
+    Discriminator(lambda value: "<text>" if isinstance(value, str) else "<number>"),
+]
 Above0 = Annotated[float, Field(gt=0)]
 AtLeast0 = Annotated[float, Field(ge=0)]
 Below1 = Annotated[float, Field(ge=0, lt=1)]

@@ -42,7 +42,7 @@ class Learner:
     truncates: bool = False
     """Whether peers' prompts and responses that are longer are cut rather than left out."""
     trains_eos: bool = True
-    """Whether the EOS that ends a response is trained on; a response that is only EOS keeps it in any case."""
+    """Whether the EOS that ends a response is trained on; it always is if it is the whole response."""
 
 
 class Reencoder:

@@ -55,7 +55,7 @@ def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
         "",
         f"- learned from: {_sources(team, member)}",
         f"- method: {_settings(recipe.method.model_dump(exclude={'name'}))}",
-        f"- {recipe.steps} steps of {recipe.prompts_per_step} prompts, {member.samples} responses each at "
+        f"- {recipe.steps} steps of {recipe.prompts_each} prompts, {member.samples} responses each at "
         f"temperature {recipe.sampling.temperature:g}, at most {recipe.sampling.max_new_tokens} tokens, "
         f"seed {recipe.seed}",
         f"- AdamW, learning rate {recipe.learning_rate_of(member.name):g}, "

@@ -22,10 +22,10 @@ Checks = Mapping[tuple[str, int], EngineCheck]
 def likelihood(
     learner: Agent, tokens: Reencoder, table: RewardTable, chosen: Tensor, *, changed: bool = False
 ) -> Tensor:
-    """[j, b, i]: the learner's mean log-prob per token of the chosen responses, as it trains on them; else NaN.
+    """[j, b, i]: the learner's mean log-prob per token of the chosen responses as it trains on them.
 
-    The learner's own responses have log-probs from sampling, which hold unless it has `changed` since. The
-    others are encoded in its tokens and scored.
+    NaN elsewhere. The learner's own responses have log-probs from sampling, which hold unless it has
+    `changed` since. The others are encoded in its tokens and scored.
     """
     found = torch.full(chosen.shape, math.nan, dtype=torch.float64)
     places, rows = [], []

@@ -122,8 +122,7 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
     terms = [replace(term, mask=term.mask & taken) for term in team.method.loss_terms(view)]
     if received.step == record.step:  # not again when late responses arrive
         record.method_metrics.update(method_metrics(team, view, terms))
-    mini_batches = team.recipe.updates.mini_batches * team.recipe.rollout_factor
-    batch = build_batches(table, tokens, terms, team.recipe.exchange, mini_batches)
+    batch = build_batches(table, tokens, terms, team.recipe.exchange, team.recipe.own_mini_batches)
     if team.recipe.updates.mask_truncated:
         batch.left_out["truncated"] += int((table.mask & view.new & ~view.trainable).sum())
     return add_engine_weights(batch, record.engine_checks[member.name])

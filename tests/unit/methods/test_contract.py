@@ -181,6 +181,7 @@ def test_the_method_survives_a_recipe_on_disk(name):
         ("commons", 18),
         ("hacpo", 6),
         ("gspo_x2", 4),
+        ("rft", 8),
     ],
 )
 def test_updates_of_a_step(name, updates):

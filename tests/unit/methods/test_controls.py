@@ -11,6 +11,7 @@ from hacrl.methods.hacpo import Hacpo
 from hacrl.methods.hacpo_controls import HacpoCopies, HacpoMuted
 from hacrl.methods.pool import OwnPool
 from hacrl.methods.replay import Replay
+from hacrl.recipe import parse_recipe
 from hacrl.recipe.settings import OptimiserSettings
 from helpers_agents import random_rows, tiny_policy, training_rows
 from helpers_methods import texts, view
@@ -56,6 +57,20 @@ def test_muted_peers_keep_their_place_but_have_no_gradient():
     assert muted.advantages[1].any(), "they are computed: the optimiser makes its step"
     assert full.coefficients.tolist() == [1.0, 2.0]
     assert not muted.coefficients.any()
+
+
+def test_more_prompts_are_more_updates_of_gspo_on_mini_batches_of_the_same_size():
+    """Three agents with two mini-batches each; `commons` makes 18 updates, 16 of them on its pool."""
+    for factor, prompts, gspo, pool in ((1, 8, 2, 18), (2, 16, 4, 20), ("agents", 24, 6, 22)):
+        alone, pooled = Gspo(prompt_factor=factor), OwnPool(prompt_factor=factor)
+        assert alone.prompts_each(8, 3) == pooled.prompts_drawn(8, 3) == prompts
+        assert (alone.updates(2, 3, 0), pooled.updates(2, 3, 0)) == (gspo, pool)
+        assert pooled.assign([*"abcdef"], ["x", "y"]) == {"x": [*"abcdef"], "y": [*"abcdef"]}
+        assert pooled.loss_terms(view("a"))[1].updates == 2
+        agents = [{"name": name, "model": "m"} for name in "abc"]
+        method = {"name": "pool", "prompt_factor": factor}
+        recipe = parse_recipe({"agents": agents, "task": "digits", "method": method, "prompts_per_step": 8})
+        assert (recipe.prompts_each, recipe.own_mini_batches) == (prompts, gspo)
 
 
 @pytest.mark.parametrize("skips", [True, False])

@@ -6,6 +6,7 @@ import torch
 
 from hacrl.algorithm import ImitationObjective
 from hacrl.methods.common import strongest
+from hacrl.methods.commons import Commons
 from hacrl.methods.gspo import Gspo
 from hacrl.methods.sft_strongest import SftStrongest
 from helpers_methods import ANSWERS, texts, view
@@ -20,6 +21,18 @@ def test_the_strongest_agents_distinct_verified_texts_are_imitated():
     assert imitated.advantages[imitated.mask].tolist() == [0.5, 0.5]
     assert imitated.objective == ImitationObjective()
     assert (imitated.updates, imitated.complete) == (2, True)
+
+
+def test_as_many_passes_as_commons_are_as_many_updates():
+    seen, method = view("a"), SftStrongest(passes=4)
+    _, imitated = method.loss_terms(seen)
+    assert (imitated.passes, imitated.updates) == (4, 2)
+    assert imitated.advantages.equal(SftStrongest().loss_terms(seen)[1].advantages)
+    assert [method.updates(2, 3, 2), Commons(passes=4).updates(2, 3, 2), method.updates(2, 3, 0)] == [
+        18,
+        18,
+        2,
+    ]
 
 
 def test_the_strongest_agent_learns_alone():

@@ -163,7 +163,7 @@ def test_old_names_are_refused_with_the_new_ones(values: dict[str, Any], expecte
         (changed(exchange__hub="lrge"), "got 'lrge'; did you mean 'large'?"),
         (
             changed(method={"name": "gspo", "delta": 1}),
-            "unknown key; the keys here are name, epochs, clip_low, clip_high",
+            "unknown key; the keys here are name, epochs, prompt_factor, clip_low, clip_high",
         ),
         (changed(steps="many"), "steps: expected a whole number, got 'many'"),
         (

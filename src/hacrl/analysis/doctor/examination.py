@@ -111,12 +111,12 @@ def _look_at_tasks(found: Diagnosis) -> None:
     found.task = _look_at_task(found, "task", recipe.task)
     for position, section in enumerate(recipe.evaluation.tasks):
         _look_at_task(found, f"evaluation.tasks.{position}", section)
-    if found.task and recipe.prompts_per_step > len(found.task.train):
+    if found.task and recipe.prompts_each > len(found.task.train):
         found.errors.append(
             Problem(
                 "prompts_per_step",
                 f"expected at most the task's {len(found.task.train)} training prompts, "
-                f"got {recipe.prompts_per_step}",
+                f"got {recipe.prompts_each}",
             )
         )
 
@@ -182,7 +182,7 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
     if agent.engine:
         found.attempt(f"{key}.engine", partial(_require, "vllm", "vllm"))
     peers = recipe.topology()[agent.name]
-    rollouts = recipe.prompts_per_step * recipe.samples_of(agent.name)
+    rollouts = recipe.prompts_each * recipe.samples_of(agent.name)
     row = recipe.sampling.max_new_tokens
     prompts = [] if found.task is None else found.task.train[:PROMPTS_MEASURED]
     longest = max((_characters(prompt) for prompt in prompts), default=UNKNOWN_PROMPT)
@@ -197,7 +197,7 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
         learning_rate=recipe.learning_rate_of(agent.name),
         peers=peers,
         rollouts=rollouts,
-        learned=recipe.prompts_per_step * sum(map(recipe.samples_of, (agent.name, *peers))) * agent.trains,
+        learned=recipe.prompts_each * sum(map(recipe.samples_of, (agent.name, *peers))) * agent.trains,
         tokens=rollouts * (1 + recipe.dynamic_sampling) * (min(row, facts.context or row) if facts else row),
         updates=recipe.updates_per_step(agent.name),
         columns=recipe.method.columns(recipe, agent.name) if agent.trains else {},

@@ -62,7 +62,7 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, dtype: str, longest_p
     ranks = ranks_of(recipe, name)
     row = longest_prompt + recipe.sampling.max_new_tokens
     row = min(row, facts.context or row)
-    rows = min(recipe.sampling.max_rows, math.ceil(recipe.prompts_per_step / ranks) * recipe.samples_of(name))
+    rows = min(recipe.sampling.max_rows, math.ceil(recipe.prompts_each / ranks) * recipe.samples_of(name))
     masters, in_half = (4 * facts.trained, 2 * facts.trained) if width == 2 else (0, 0)
     base = width * facts.parameters
     if agent.lora and agent.lora.base_bits:

@@ -60,11 +60,11 @@ class Workload:
 def workload(recipe: Recipe, name: str, lengths: Lengths, width: int) -> Workload:
     """What the agent does in a step; every response is trained on."""
     peers = recipe.topology()[name]
-    own = recipe.prompts_per_step * recipe.samples_of(name)
-    learned = own + recipe.prompts_per_step * sum(recipe.samples_of(peer) for peer in peers)
+    own = recipe.prompts_each * recipe.samples_of(name)
+    learned = own + recipe.prompts_each * sum(recipe.samples_of(peer) for peer in peers)
     trains = recipe.agent(name).trains
     return Workload(
-        prompts=recipe.prompts_per_step,
+        prompts=recipe.prompts_each,
         prompt_tokens=lengths.prompt,
         responses=own,
         response_tokens=lengths.response,
