@@ -159,9 +159,8 @@ class Recipe(Settings):
 
 def _contradictions(recipe: Recipe) -> Iterator[Problem]:
     """Settings that are valid alone but not together."""
-    yield from _same_names(recipe)
-    yield from _exchange(recipe)
-    yield from peer_problems(recipe)
+    exchange_problems = [*_same_names(recipe), *_exchange(recipe), *peer_problems(recipe)]
+    yield from exchange_problems
     if recipe.own_mini_batches > recipe.prompts_each:
         yield Problem(
             "updates.mini_batches",
