@@ -23,6 +23,7 @@ from hacrl.agents.features import prompt_features
 from hacrl.agents.fingerprint import fingerprint
 from hacrl.agents.logp_check import checked
 from hacrl.agents.optimiser import Optimiser
+from hacrl.agents.precision import SMALL
 from hacrl.agents.ranks import Ranks, whole_state
 from hacrl.agents.reference import FrozenCopy, ReferenceLogps, without_adapters
 from hacrl.agents.rendering import Rendering
@@ -406,6 +407,7 @@ class Policy:
             self._ranks,
             optimiser.kl,
             self._reference,
+            looks_first=self.parameters >= SMALL,
         )
 
     def _trained(self) -> Updater:

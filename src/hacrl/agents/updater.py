@@ -14,7 +14,7 @@ from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.ranks import Ranks, whole_copy
 from hacrl.agents.reference import ReferenceLogps
-from hacrl.algorithm.batch import Objective, SourceData
+from hacrl.algorithm.batch import Objective, SourceData, WindowedObjective
 from hacrl.algorithm.losses import kl_low_variance
 from hacrl.types import MiniBatch, TrainingRow
 
@@ -53,8 +53,13 @@ class Updater:
         ranks: Ranks,
         kl: float = 0.0,
         reference: ReferenceLogps | None = None,
+        looks_first: bool = False,
     ) -> None:
-        """With a `reference`, the loss of own rows has `kl` times the KL divergence to it added."""
+        """With a `reference`, the loss of own rows has `kl` times the KL divergence to it added.
+
+        With `looks_first`, peers' rows that the objective's window shuts out have no backward pass. The
+        result is the same but for rounding, so toy models, whose runs are compared bit by bit, do without.
+        """
         self.optimiser = optimiser
         self._agent = agent
         self._scorer = scorer
@@ -63,6 +68,7 @@ class Updater:
         self._ranks = ranks
         self._kl = kl
         self._reference = reference
+        self._looks_first = looks_first and not ranks.several
 
     def update(
         self,
@@ -79,12 +85,12 @@ class Updater:
         """
         learning_rate = self.optimiser.learning_rate(steps_done)
         trained = [i for i, row in enumerate(mini_batch) if self._has_gradient(row)]
-        batches = self._batches(mini_batch, trained)
         try:
-            parts = [
-                self._accumulate([mini_batch[i] for i in batch], objective, update, mini_batch)
-                for batch in batches
-            ]
+            batches, parts = self._shut_out(mini_batch, trained, objective, update)
+            done = {row for batch in batches for row in batch}
+            for batch in self._batches(mini_batch, [row for row in trained if row not in done]):
+                parts.append(self._accumulate([mini_batch[i] for i in batch], objective, update, mini_batch))
+                batches.append(batch)
             losses, kls, mean_logps = self._ranks.total(_in_order(parts, batches, len(mini_batch)))
             norm = self.optimiser.gradient_norm()
             self._refuse_non_finite(losses, float(norm), number, mini_batch)
@@ -123,7 +129,7 @@ class Updater:
         """This rank's micro-batches of the rows to compute; empty ones where other ranks have more."""
 
         def cut(share: Sequence[int]) -> list[list[int]]:
-            rows = [(mini_batch[i].prompt_ids, mini_batch[i].response_ids) for i in share]
+            rows = _tokens([mini_batch[i] for i in share])
             batches = micro_batches(rows, self._budget, self._scorer.shares_prompts)
             return [[share[i] for i in batch] for batch in batches]
 
@@ -132,6 +138,34 @@ class Updater:
     def _has_gradient(self, row: TrainingRow) -> bool:
         """Whether a row has to be computed at all: every objective's loss is a multiple of the advantage."""
         return _has_advantage(row) or (self._reference is not None and row.own)
+
+    def _shut_out(
+        self, mini_batch: MiniBatch, trained: Sequence[int], objective: Objective, update: int
+    ) -> tuple[list[list[int]], list[Tensor]]:
+        """Peers' rows outside the objective's window, and what `_accumulate` would return for them.
+
+        A forward pass finds them. The window ends at a ratio of 1, so that even of a peer with the same
+        policy about half of the rows are outside.
+        """
+        windowed = isinstance(objective, WindowedObjective) and objective.window(update) is not None
+        if not (self._looks_first and windowed):
+            return [], []
+        batches, parts = [], []
+        for batch in self._batches(mini_batch, [i for i in trained if not mini_batch[i].own]):
+            rows = [mini_batch[i] for i in batch]
+            with torch.no_grad():
+                logps = self._scorer.logps(_tokens(rows))
+            logps.requires_grad_()
+            mask = response_mask(_tokens(rows), self._device)
+            data = source_data(rows, self._device, _mean_length(mini_batch))
+            losses = objective(logps, mask, data, update) * _weights(rows, self._device)
+            (slopes,) = torch.autograd.grad(losses.sum(), logps)
+            outside = (slopes == 0).all(1).nonzero().squeeze(1)
+            mean_logps = logps.detach().sum(1) / mask.sum(1)
+            columns = torch.stack([losses.detach(), torch.zeros_like(mean_logps), mean_logps])
+            parts.append(columns[:, outside])
+            batches.append([batch[i] for i in outside.tolist()])
+        return batches, parts
 
     def _accumulate(
         self, batch: Sequence[TrainingRow], objective: Objective, update: int, mini_batch: MiniBatch
@@ -142,7 +176,7 @@ class Updater:
         """
         if not batch:
             return self._idle(mini_batch[0])
-        rows = [(row.prompt_ids, row.response_ids) for row in batch]
+        rows = _tokens(batch)
         mask = response_mask(rows, self._device)
         data = source_data(batch, self._device, _mean_length(mini_batch))
         logps = self._scorer.logps(rows)
@@ -207,6 +241,10 @@ def _only_of(rows: Sequence[int], values: Tensor) -> tuple[float, ...]:
 
 def _has_advantage(row: TrainingRow) -> bool:
     return row.advantage != 0.0 or (row.judgement is not None and any(row.judgement.advantages))
+
+
+def _tokens(rows: Sequence[TrainingRow]) -> list[Row]:
+    return [(row.prompt_ids, row.response_ids) for row in rows]
 
 
 def _weights(rows: Sequence[TrainingRow], device: torch.device) -> Tensor:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,10 +13,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
+from hacrl.agents.backends.interfaces import Row
 from hacrl.agents.backends.padded import PaddedScorer
 from hacrl.agents.policy import Policy
 from hacrl.agents.updater import UpdateReport
-from hacrl.algorithm import kl_low_variance
+from hacrl.algorithm import HacpoObjective, HacpoParams, kl_low_variance
 from hacrl.algorithm.batch import SourceData
 from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
 from helpers_agents import (
@@ -253,3 +256,36 @@ def test_bf16_takes_its_log_probs_from_the_training_backend() -> None:
     (report,) = policy.update(MINI_BATCHES[:1], likelihood)
     assert report.grad_norm > 0
     assert {p.dtype for p in policy._model.parameters()} == {torch.bfloat16}
+
+
+def test_rows_outside_a_window_are_left_out_of_the_backward_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A third of the peers' rows is inside the window of [0.8, 1]; update and report are the same."""
+    peers = training_rows(random_rows(3, 4, seed=5), own=False, seed=5)
+    scores = tiny_policy("qwen3", FAST).score([(row.prompt_ids, row.response_ids) for row in peers])
+    log_ratios = (-0.3, -0.1, 0.1) * 4
+    rows = MINI_BATCHES[0] + tuple(
+        replace(row, source_mean_logp=sum(logps) / len(logps) - log_ratio)
+        for row, logps, log_ratio in zip(peers, scores, log_ratios, strict=True)
+    )
+    found = []
+    for smallest in (0, 1 << 60):
+        monkeypatch.setattr("hacrl.agents.policy.SMALL", smallest)
+        policy, differentiated = tiny_policy("qwen3", FAST), []
+        logps_of = policy._backends.scorer.logps
+
+        def counted(rows: Sequence[Row], logps_of: Any = logps_of, counts: Any = differentiated) -> Tensor:
+            counts.append(len(rows) * torch.is_grad_enabled())
+            logps: Tensor = logps_of(rows)
+            return logps
+
+        monkeypatch.setattr(policy._backends.scorer, "logps", counted)
+        (report,) = policy.update([rows], HacpoObjective(HacpoParams()))
+        found.append((sum(differentiated), report, weights(policy)))
+    (some, report, after), (every, expected, truth) = found
+    assert (some, every) == (12 + 4, 12 + 12)
+    assert report.loss == pytest.approx(expected.loss, rel=1e-5)
+    assert report.grad_norm == pytest.approx(expected.grad_norm, rel=1e-5)
+    assert report.mean_logps == pytest.approx(expected.mean_logps, rel=1e-5)
+    assert report.tokens == expected.tokens
+    for name, weight in truth.items():
+        assert torch.allclose(after[name], weight, rtol=0, atol=1e-5), name

@@ -20,6 +20,8 @@ from hacrl.agents.backends.interfaces import Row, Tokens
 from hacrl.agents.backends.layout import length_buckets
 
 MOST_BLOCKS = 4
+SCORES_AT_ONCE = 1 << 22
+"""Most attention scores (8 MB in bf16) of a block that are written out."""
 MASKED = -1e9
 """Added to forbidden scores; finite, so that a slot that may attend to nothing does not become NaN."""
 
@@ -43,15 +45,15 @@ class Block:
     ) -> Tensor:
         """Queries [n, heads, w], keys and values [n, kv heads, w] of all tokens -> [rows * t, heads * w]."""
         mask = self.masks[window]
-        attended = F.scaled_dot_product_attention(
-            _rectangle(queries, self.queries),
-            _rectangle(keys, self.keys),
-            _rectangle(values, self.keys),
-            attn_mask=mask,
-            is_causal=mask is None,
-            scale=scale,
-            enable_gqa=queries.shape[1] != keys.shape[1],
-        )
+        gqa = queries.shape[1] != keys.shape[1]
+        queries = _rectangle(queries, self.queries)
+        keys, values = _rectangle(keys, self.keys), _rectangle(values, self.keys)
+        if _gains_by_products(queries, keys):
+            attended = attention_by_products(queries, keys, values, mask, scale)
+        else:
+            attended = F.scaled_dot_product_attention(
+                queries, keys, values, mask, is_causal=mask is None, scale=scale, enable_gqa=gqa
+            )
         return attended.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
@@ -140,6 +142,27 @@ def pack(
         places=_tensor(np.flatnonzero(asked), device),
         shape=(asked.shape[0], asked.shape[1]),
     )
+
+
+def attention_by_products(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None, scale: float
+) -> Tensor:
+    """What `F.scaled_dot_product_attention` computes; query heads that share a key are one product's rows."""
+    rows, heads, length, width = queries.shape
+    kv_heads, seen = keys.shape[1:3]
+    if mask is None:
+        mask = queries.new_full((length, seen), MASKED).triu(1)
+    grouped = (queries * scale).reshape(rows * kv_heads, -1, width)
+    scores = torch.bmm(grouped, keys.reshape(-1, seen, width).mT).view(rows, heads, length, seen)
+    weights = (scores + mask).softmax(-1).view(rows * kv_heads, -1, seen)
+    return torch.bmm(weights, values.reshape(-1, seen, width)).view(queries.shape)
+
+
+def _gains_by_products(queries: Tensor, keys: Tensor) -> bool:
+    """On a CPU, torch's attention to short texts is several times slower in bf16, backward most of all."""
+    rows, heads, length, _ = queries.shape
+    in_bf16 = queries.device.type == "cpu" and queries.dtype == torch.bfloat16
+    return in_bf16 and rows * heads * length * keys.shape[2] <= SCORES_AT_ONCE
 
 
 def rectangle(starts: Index, lengths: Index) -> tuple[Index, Mask]:

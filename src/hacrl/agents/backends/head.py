@@ -12,7 +12,10 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 LOGITS_AT_ONCE = 1 << 24
-"""Most logits (64 MB in fp32) held at once; where there would be more, they are computed in blocks, twice."""
+"""Most logits (64 MB) held in fp32 at once; where there would be more, they are computed in blocks."""
+
+KEPT_BYTES = 1 << 30
+"""Logits up to this size are kept for the backward pass, which has to compute larger ones again."""
 
 LARGE_VOCABULARY = 1 << 14
 """From here on, decoding computes logits in blocks as well."""
@@ -70,11 +73,12 @@ def target_logps(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 class _LogpsInBlocks(torch.autograd.Function):
-    """Log-probs of tokens, a block of words at a time; the backward pass computes each block again.
+    """Log-probs of tokens, a block of words at a time.
 
-    Blocks of words, not of tokens: then every row of the weights' gradient is written once. Why not an
-    existing one: torch's `linear_cross_entropy` returns bf16 for bf16 states, cuts tokens and knows no
-    softcap; TRL's kernel multiplies bf16 gradients in fp32 without a GPU; Liger's needs a GPU.
+    The backward pass takes the blocks of the forward pass or, if they are too large to be kept, computes
+    the same ones again. Blocks of words, not of tokens: then every row of the weights' gradient is written
+    once. Why not an existing one: torch's `linear_cross_entropy` returns bf16 for bf16 states, cuts tokens
+    and knows no softcap; TRL's kernel multiplies bf16 gradients in fp32 without a GPU; Liger's needs a GPU.
     """
 
     @staticmethod
@@ -90,8 +94,14 @@ class _LogpsInBlocks(torch.autograd.Function):
         exact = _exact(hidden.dtype)
         normaliser = torch.full(targets.shape, -torch.inf, dtype=exact, device=hidden.device)
         chosen = torch.zeros_like(normaliser)
+        size = len(targets) * len(weight) * hidden.element_size()
+        keeps = any(ctx.needs_input_grad) and size <= KEPT_BYTES
+        ctx.kept = {}
         for words in _blocks(len(targets), len(weight)):
-            logits = _transformed(_block_logits(hidden, weight, bias, words), scale, softcap)
+            raw = _block_logits(hidden, weight, bias, words)
+            if keeps:
+                ctx.kept[words.start] = raw
+            logits = _transformed(raw.to(exact, copy=keeps), scale, softcap)
             normaliser = torch.logaddexp(normaliser, logits.logsumexp(1))
             rows, columns = _targets_among(words, targets)
             chosen[rows] = logits[rows, columns]
@@ -107,8 +117,10 @@ class _LogpsInBlocks(torch.autograd.Function):
         to_weight = torch.empty_like(weight) if for_weight else None
         to_bias = torch.empty_like(bias) if for_bias else None
         for words in _blocks(len(targets), len(weight)):
-            raw = _block_logits(hidden, weight, bias, words)
-            to_logits = _transformed(raw, ctx.scale, ctx.softcap)
+            raw = ctx.kept.pop(words.start, None)  # its memory is free from here on
+            raw = _block_logits(hidden, weight, bias, words) if raw is None else raw
+            to_logits = _transformed(raw.to(normaliser.dtype), ctx.scale, ctx.softcap)
+            del raw
             slope = _slope(to_logits, ctx.scale, ctx.softcap)
             # The gradient of a token's log-prob: 1 at the token itself, minus the probabilities.
             to_logits.sub_(normaliser[:, None]).exp_().mul_(-gradient[:, None])
@@ -146,9 +158,9 @@ def _blocks(tokens: int, vocabulary: int) -> Iterator[slice]:
 
 
 def _block_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, words: slice) -> Tensor:
-    """The head's output [n, words], multiplied in the states' dtype."""
+    """The head's output [n, words] in the states' dtype."""
     part = None if bias is None else bias[words].to(hidden.dtype)
-    return F.linear(hidden, weight[words].to(hidden.dtype), part).to(_exact(hidden.dtype))
+    return F.linear(hidden, weight[words].to(hidden.dtype), part)
 
 
 def _transformed(raw: Tensor, scale: float, softcap: float | None) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hacrl.agents.backends.head import LOGITS_AT_ONCE
+from hacrl.agents.backends.head import KEPT_BYTES, LOGITS_AT_ONCE
 from hacrl.analysis.doctor.models import ModelFacts
 from hacrl.recipe import Recipe
 
@@ -96,7 +96,9 @@ def _activations(recipe: Recipe, facts: ModelFacts, row: int, width: int, critic
     tokens, per_layer = _micro_batch(recipe, row), kept_per_layer(facts)
     whole = facts.layers * per_layer
     kept = facts.layers * facts.hidden + per_layer if recipe.updates.gradient_checkpointing else whole
-    own = tokens * kept * width + 8 * min(tokens * facts.vocabulary, LOGITS_AT_ONCE)
+    logits = tokens * facts.vocabulary
+    in_blocks = width * logits if logits > LOGITS_AT_ONCE and width * logits <= KEPT_BYTES else 0
+    own = tokens * kept * width + 8 * min(logits, LOGITS_AT_ONCE) + in_blocks
     # A critic has no logits, but it does not recompute activations either.
     return max(own, tokens * whole * width) if critic else own
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional as F
 
-from hacrl.agents.backends.fused_packing import pack
+from hacrl.agents.backends.fused_packing import MASKED, attention_by_products, pack
 from helpers_agents import random_rows
 
 CPU = torch.device("cpu")
@@ -58,3 +61,28 @@ def test_every_token_attends_to_its_own_past_and_nothing_else(seed: int, samples
             past.append(len(expected))
             expected.append(sum(past) / len(past))
     assert torch.allclose(torch.tensor(means), torch.tensor(expected), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("kv_heads", [1, 2, 6])
+def test_attention_by_products_is_torchs(kv_heads: int, causal: bool) -> None:
+    generator = torch.Generator().manual_seed(kv_heads)
+    length, seen = 5, 5 if causal else 9
+
+    def random(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=generator).transpose(1, 2).requires_grad_()
+
+    inputs = random(3, length, 6, 8), random(3, seen, kv_heads, 8), random(3, seen, kv_heads, 8)
+    mask = None
+    if not causal:
+        mask = torch.zeros(3, 1, length, seen).masked_fill(
+            torch.rand(3, 1, length, seen, generator=generator) < 0.4, MASKED
+        )
+    truth = F.scaled_dot_product_attention(*inputs, mask, is_causal=causal, scale=0.3, enable_gqa=True)
+    found = attention_by_products(*inputs, mask, 0.3)
+    weight = torch.randn(truth.shape, generator=generator)
+    expected = [truth, *torch.autograd.grad((truth * weight).sum(), inputs)]
+    for one, other in zip(
+        [found, *torch.autograd.grad((found * weight).sum(), inputs)], expected, strict=True
+    ):
+        assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)

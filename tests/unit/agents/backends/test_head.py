@@ -165,3 +165,26 @@ def test_a_sharded_model_computes_blocks_and_the_same_gradient(small_blocks: Non
         assert sharded_name == name
         for ours, theirs in zip(sharded, truth, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("kind", HEADS)
+def test_logits_kept_for_the_backward_pass_change_nothing(
+    kind: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same bits as logits that are computed again, in a second backward pass as well."""
+    model = model_with(kind, 50, dtype)
+    hidden, targets = torch.randn(9, 16).to(dtype), torch.arange(9) * 5
+
+    def twice() -> list[Tensor]:
+        states = hidden.clone().requires_grad_()
+        logps = OutputHead(model).logps(states, targets)
+        inputs = (states, *model.lm_head.parameters())
+        first = torch.autograd.grad(logps.sum(), inputs, retain_graph=True)
+        return [logps.detach(), *first, *torch.autograd.grad(logps.sum(), inputs)]
+
+    kept = twice()
+    monkeypatch.setattr(head, "KEPT_BYTES", 0)
+    for one, other in zip(kept, twice(), strict=True):
+        assert torch.equal(one, other)
