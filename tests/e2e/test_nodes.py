@@ -41,7 +41,7 @@ def settings(tmp_path_factory) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def nodes() -> Iterator[Nodes]:
     """A head and three more nodes, which the tests use up; with the token that this process has anyway."""
-    with cluster._environment(loopback=True):  # as the tests that start a cluster of their own need it
+    with cluster.ray_environment(loopback=True):  # as the tests that start a cluster of their own need it
         cluster.import_ray()
     with (
         tempfile.TemporaryDirectory(prefix="nodes-", ignore_cleanup_errors=True) as folder,

@@ -22,6 +22,7 @@ from hacrl.cli.app import app
 VALID = {
     "init": "new.yaml",
     "train": "recipe.yaml --out out",
+    "launch": "recipe.yaml --cluster 127.0.0.1:1 --out /shared/out",
     "eval": "ada --task digits --prompts 2 --samples 0 --max-new-tokens 2 --device cpu",
     "compare": "recipe.yaml --methods gspo,hacpo --seeds 2 --out out --jobs 1",
     "results": "plan.yaml --out out --page page.md --jobs 1",
@@ -37,7 +38,7 @@ VALID = {
     "bench": "",
 }
 """A command line of each command that works, in a directory with copies of what is shared."""
-SLOW = ("train", "compare", "results", "demo", "audit", "push")
+SLOW = ("train", "launch", "compare", "results", "demo", "audit", "push")
 """They would work for seconds, or need the network: only what they must refuse is tried."""
 FREE_TEXTS = {
     *("stop", "system_prompt", "prompt_template", "template_variable", "settings", "overrides"),

@@ -16,6 +16,7 @@ from hacrl.cli.demo import demo
 from hacrl.cli.doctor import doctor
 from hacrl.cli.evaluate import evaluate
 from hacrl.cli.init import init
+from hacrl.cli.launch import launch
 from hacrl.cli.push import push
 from hacrl.cli.report import report, watch
 from hacrl.cli.results import results
@@ -69,6 +70,7 @@ def options(
 
 app.command()(init)
 app.command()(train)
+app.command()(launch)
 app.command("eval")(evaluate)
 app.command()(compare)
 app.command()(results)

@@ -80,7 +80,7 @@ def open_cluster(address: str | None, cpus: int, seconds: float) -> Iterator[Any
     try:
         if address is not None:
             _check_reachable(address, seconds)
-        with _environment(loopback=address is None):
+        with ray_environment(loopback=address is None):
             ray = import_ray()
             if ray.is_initialized():
                 raise RuntimeFailure("this process is already using Ray: call ray.shutdown() first")
@@ -127,7 +127,7 @@ def import_ray() -> Any:
 
 
 @contextmanager
-def _environment(*, loopback: bool) -> Iterator[None]:
+def ray_environment(*, loopback: bool = False) -> Iterator[None]:
     """Set what Ray reads when it is imported and started; no later process inherits the token."""
     ours = {"RAY_AUTH_MODE": "token", "RAY_USAGE_STATS_ENABLED": "0"}
     if loopback:

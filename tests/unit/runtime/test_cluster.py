@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hacrl.runtime import RuntimeFailure, cluster
-from hacrl.runtime.cluster import FOLDER_PREFIX, _environment, _make_folder, open_cluster
+from hacrl.runtime.cluster import FOLDER_PREFIX, _make_folder, open_cluster, ray_environment
 
 
 def test_an_unreachable_head_is_reported_at_once():
@@ -52,7 +52,7 @@ def test_a_head_is_lost_when_it_is_unreachable_for_a_while(monkeypatch):
 def test_the_token_is_gone_from_the_environment_when_ray_has_read_it(monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
-    with _environment(loopback=True):
+    with ray_environment(loopback=True):
         assert os.environ["RAY_AUTH_MODE"] == "token"
         assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
     assert os.environ["RAY_AUTH_MODE"] == "disabled"
