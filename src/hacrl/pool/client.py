@@ -8,6 +8,7 @@ nobody waits for it again.
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hacrl.pool.entry import LARGEST, Entry, PoolKey, sign
-from hacrl.pool.places import Cursor, Place, read_new
+from hacrl.pool.places import Cursor, Place, PoolError, read_new
 from hacrl.pool.reader import Reader
 
 MOST_OUTSTANDING = 64 << 20
@@ -77,6 +78,23 @@ class PoolClient:
             refused += causes
         said, self._available = not self._available, not trouble
         return Taken(found, refused, "" if said else trouble)
+
+    def join(self, others: int, seconds: float) -> int:
+        """Be seen in the pool, and wait until so many others are, at most so long; returns how many are.
+
+        Trainers that start together would otherwise miss each other's first steps.
+        """
+        deadline = time.monotonic() + seconds
+        found = 0
+        try:
+            self._place.append(self._writer, [])
+            while (found := len(set(self._place.segments()) - {self._writer})) < others:
+                if time.monotonic() >= deadline:
+                    break
+                time.sleep(0.05)
+        except PoolError:
+            pass  # the first exchange says so
+        return found
 
     def close(self) -> None:
         """Drop connections; an exchange that still hangs is abandoned."""

@@ -82,7 +82,8 @@ class Objects:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    return data.split(b"\n")[:-1] if data.endswith(b"\n") else data.split(b"\n")
+    lines = data.split(b"\n")
+    return lines[:-1] if not lines[-1] else lines
 
 
 def open_url(url: str, password: str | None, seconds: float) -> Objects:

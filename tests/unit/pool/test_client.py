@@ -109,3 +109,10 @@ def test_what_waits_is_bounded_and_counted(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(client, "MOST_OUTSTANDING", 1000)
     given_up = sum(ada.exchange([entry(n, writer="ada")]).refused["unsent"] for n in range(20))
     assert 15 <= given_up <= 19
+
+
+def test_who_joins_is_seen_at_once(tmp_path: Path):
+    ada, eve = (make_client(open_place(str(tmp_path)), writer) for writer in ("ada", "eve"))
+    assert ada.join(1, seconds=0.0) == 0
+    assert eve.join(1, seconds=1e9) == 1
+    assert eve.exchange([]).refused == {}

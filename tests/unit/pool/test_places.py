@@ -41,6 +41,14 @@ def test_lines_are_read_once_from_where_one_was(place: Place):
     assert place.read("ada", position, MUCH) == ([], position)
 
 
+def test_a_writer_is_there_before_its_first_line(place: Place):
+    place.append("fay", [])
+    assert "fay" in place.segments()
+    lines, position = place.read("fay", None, MUCH)
+    place.append("fay", [b"1"])
+    assert (lines, place.read("fay", position, MUCH)[0]) == ([], [b"1"])
+
+
 def test_segments_are_the_writers(place: Place, url: str):
     place.append("bob", [b"b"])
     other = open_place(url)

@@ -1,0 +1,1 @@
+"""hacrl inside other trainers."""
