@@ -18,6 +18,8 @@ from fuzz.contract import Case
 from fuzz.grammar import HOSTILE_TEXTS, MORE, number_words, odd_numbers
 from fuzz.shared import SPECIAL, special_files
 from hacrl.cli.app import app
+from hacrl.pool import open_place
+from helpers_pool import entry, lines
 
 VALID = {
     "init": "new.yaml",
@@ -34,6 +36,7 @@ VALID = {
     "watch": "run",
     "trajectories": "run",
     "verify": "rows.jsonl --verifier exact --workers 1",
+    "pool": "pool",
     "push": "run --agent ada --repo me/ada",
     "bench": "",
 }
@@ -219,6 +222,8 @@ def _with(parameter: Parameter, word: str, valid: list[str]) -> list[str]:
 
 def _prepare(shared: Path, command: str, here: Path) -> None:
     special_files(here)
+    if command == "pool":
+        open_place(str(here / "pool")).append("theirs", lines(entry()))
     for name in ("recipe.yaml", "plan.yaml", "rows.jsonl", "ada", "run"):
         if name in VALID[command].split() or (command == "results" and name == "recipe.yaml"):
             copy = shutil.copytree if (shared / name).is_dir() else shutil.copy

@@ -17,6 +17,7 @@ from hacrl.cli.doctor import doctor
 from hacrl.cli.evaluate import evaluate
 from hacrl.cli.init import init
 from hacrl.cli.launch import launch
+from hacrl.cli.pool import pool
 from hacrl.cli.push import push
 from hacrl.cli.report import report, watch
 from hacrl.cli.results import results
@@ -82,6 +83,7 @@ app.command()(report)
 app.command()(watch)
 app.command()(trajectories)
 app.command()(verify)
+app.command()(pool)
 app.command()(push)
 
 

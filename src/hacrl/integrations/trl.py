@@ -21,10 +21,10 @@ from transformers import TrainerCallback
 from hacrl.integrations.trl_model import TrlModel
 from hacrl.methods import View
 from hacrl.methods.commons import Commons
-from hacrl.pool import PoolClient, Reader, open_place, pool_key
+from hacrl.pool import POOL, PoolClient, Reader, open_place, pool_key
 from hacrl.rewards import Reward, Rewarder
 from hacrl.sharing import LearnerBatch, Reencoder, arrange, build_batches
-from hacrl.sharing.pooled import POOL, Confirmed, KnownPrompts, as_entries, confirm
+from hacrl.sharing.pooled import Confirmed, KnownPrompts, as_entries, confirm
 from hacrl.training.model_scores import likelihood
 from hacrl.types import Prompt, Trajectory
 

@@ -5,4 +5,18 @@ from hacrl.pool.entry import Entry, PoolKey, pool_key, sign
 from hacrl.pool.places import Place, PoolError, open_place
 from hacrl.pool.reader import Reader
 
-__all__ = ["Entry", "Place", "PoolClient", "PoolError", "PoolKey", "Reader", "open_place", "pool_key", "sign"]
+POOL = "pool"
+"""The source of all responses from the pool: one more peer, whoever they come from."""
+
+__all__ = [
+    "POOL",
+    "Entry",
+    "Place",
+    "PoolClient",
+    "PoolError",
+    "PoolKey",
+    "Reader",
+    "open_place",
+    "pool_key",
+    "sign",
+]

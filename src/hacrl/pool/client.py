@@ -53,6 +53,15 @@ class PoolClient:
         """How many of the outstanding lines the running exchange writes."""
         self._available = True
 
+    def put(self, entries: Sequence[Entry]) -> None:
+        """Have entries written by the next exchange."""
+        self._queue(entries, Counter())
+
+    def flush(self) -> None:
+        """Have everything written, if the pool is available."""
+        if self._available and self._outstanding:
+            self.exchange([])
+
     def exchange(self, entries: Sequence[Entry]) -> Taken:
         """Write entries and take what others have written since the last exchange."""
         refused: Counter[str] = Counter()

@@ -16,6 +16,8 @@ ENDING = ".jsonl"
 class Directory:
     """One file per writer. A position is a number of bytes."""
 
+    start = "0"
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._mended: set[str] = set()

@@ -21,6 +21,8 @@ _OBJECT = re.compile(r"\d{9}\.jsonl")
 class Objects:
     """A position is the name of an object."""
 
+    start = ""
+
     def __init__(self, url: str) -> None:
         self._url = url
         with self._explained("open"):
@@ -56,7 +58,7 @@ class Objects:
                 lines = _lines(data) + lines if position is None else lines + _lines(data)
                 read.append(name)
                 limit -= size
-        return lines, max(read, default=position or "")
+        return lines, max(read, default=position or self.start)
 
     def close(self) -> None:
         """Connections belong to fsspec."""

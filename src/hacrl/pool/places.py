@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +27,9 @@ class PoolError(Exception):
 
 class Place(Protocol):
     """The segments of a pool. Whatever fails raises `PoolError`."""
+
+    start: str
+    """The position before the first line of every segment."""
 
     def append(self, writer: str, lines: Sequence[bytes]) -> None:
         """Add lines to the writer's segment: after a kill, all of an entry is there or nothing of it."""
@@ -76,6 +79,18 @@ def check_url(url: str) -> str:
 def local_path(url: str) -> Path:
     """The directory of a URL without a scheme, or with `file`."""
     return Path(re.sub(r"^file://", "", url, flags=re.IGNORECASE))
+
+
+def read_all(place: Place) -> Iterator[tuple[str, list[bytes]]]:
+    """All lines of all segments, some at a time, each part with its writer."""
+    for writer in place.segments():
+        position = place.start
+        while True:
+            lines, after = place.read(writer, position, READ_AT_ONCE)
+            yield writer, lines
+            if after == position:
+                break
+            position = after
 
 
 Cursor = dict[str, str]

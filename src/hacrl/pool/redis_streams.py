@@ -21,6 +21,8 @@ LINE = b"entry"
 class RedisStreams:
     """A position is the id of an entry in its stream."""
 
+    start = "0-0"
+
     def __init__(self, url: str, name: str, password: str | None, seconds: float) -> None:
         self._shown = f"{url}/{name}"
         self._name = f"hacrl:pool:{name}"
@@ -53,7 +55,7 @@ class RedisStreams:
                 found.reverse()
             else:
                 found = _up_to(self._pages(stream, position, newest_first=False), limit)
-        last = found[-1][0].decode() if found else position or "0-0"
+        last = found[-1][0].decode() if found else position or self.start
         return [fields.get(LINE, b"") for _, fields in found], last
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ MAY_CHANGE = re.compile(
     r"|runtime\b|agents\..*\.resources\b"  # where it is computed
     r"|sampling\.max_rows$|updates\.(tokens_per_micro_batch|gradient_checkpointing)$|agents\..*\.device$"
     r"|reward\.(deadline_seconds|max_unscorable)$"
+    r"|exchange\.pool\.(url|key_env|password_env|wait_seconds|wait_for|start_seconds)$"  # the same pool
 )
 """Keys that do not change what a run computes (up to rounding): a resumed run may set them anew."""
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
+from hacrl.pool import POOL
 from hacrl.recipe.method import DEFAULT, MethodSettings, read_method
 from hacrl.recipe.peers import peer_problems, source_problems
 from hacrl.recipe.problems import Contradiction, Problem
@@ -133,8 +134,9 @@ class Recipe(Settings):
         """Optimiser updates of the agent in one step, at most."""
         if not self.agent(name).trains:
             return 0
-        peers = len(self.topology()[name])
-        return self.method.updates(self.updates.mini_batches, len(self.agents), peers)
+        pool = self.method.shares and self.exchange.pool is not None  # one more peer
+        peers = len(self.topology()[name]) + pool
+        return self.method.updates(self.updates.mini_batches, len(self.agents) + pool, peers)
 
     @property
     def rollout_factor(self) -> int:
@@ -318,6 +320,28 @@ def _exchange(recipe: Recipe) -> Iterator[Problem]:
             f"got {topology!r}",
         )
     yield from topology_problems(recipe.exchange, names)
+    if recipe.exchange.pool is not None:
+        yield from _pool(recipe)
+
+
+def _pool(recipe: Recipe) -> Iterator[Problem]:
+    """What a pool, which has neither a model nor steps of this run, cannot do."""
+    if not recipe.method.shares:
+        yield Problem(
+            "exchange.pool", f"expected null with method {recipe.method.name}, which shares nothing"
+        )
+    elif recipe.method.one_tokenizer:
+        yield Problem(
+            "exchange.pool",
+            f"expected null with method {recipe.method.name}, which needs its peers' models; use commons",
+        )
+    if recipe.exchange.asynchronous is not None:
+        yield Problem("exchange.pool", "expected null with exchange.asynchronous: set only one of the two")
+    for position, agent in enumerate(recipe.agents):
+        if agent.name == POOL:
+            yield Problem(
+                f"agents.{position}.name", f"expected another name: with exchange.pool, {POOL!r} is taken"
+            )
 
 
 def _truncation(recipe: Recipe) -> Iterator[Problem]:

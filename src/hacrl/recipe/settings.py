@@ -30,6 +30,7 @@ from hacrl.defaults import (
     MAX_UNSCORABLE,
     OMEGA_CLAMP,
 )
+from hacrl.pool.places import check_url
 from hacrl.recipe.problems import shown
 from hacrl.runs.contents import AgentName
 
@@ -398,6 +399,45 @@ class AsynchronousSettings(Settings):
     """Longest wait in a step for peers that are further behind; null: no limit."""
 
 
+def _pool_url(url: str) -> str:
+    check_url(url)
+    return url
+
+
+def _located(value: object) -> object:
+    """A bare URL stands for a mapping with every other key at its default."""
+    return {"url": value} if isinstance(value, str) else value
+
+
+EnvironmentVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
+
+
+class PoolSettings(Settings):
+    """Responses are shared with other runs (pip install 'hacrl[pool]' unless it is a directory)."""
+
+    url: Annotated[str, AfterValidator(_pool_url)]
+    """A directory, `redis://HOST:PORT/NUMBER/NAME`, or object storage such as `s3://BUCKET/PREFIX`."""
+    key_env: EnvironmentVariable = "HACRL_POOL_KEY"
+    """Environment variable with the key that all runs of the pool share."""
+    password_env: EnvironmentVariable | None = None
+    """Environment variable with the password of Redis; null: it needs none."""
+    trust: Annotated[tuple[AgentName, ...], Field(strict=False), AfterValidator(all_different)] = ()
+    """Sources whose rewards are believed for prompts that this run does not have; others' are left out."""
+    quota: Count = 1024
+    """Responses of one source that are taken in a step, at most."""
+    max_staleness: Annotated[int, Field(ge=0)] = 4
+    """Steps by which a response may be behind its source's newest one; older ones are left out."""
+    wait_seconds: Above0 = 5.0
+    """Longest wait for the pool; a pool that has not answered is not waited for again until it does."""
+    wait_for: Annotated[int, Field(ge=0)] = 0
+    """Other runs that have to be there before the first step ..."""
+    start_seconds: Above0 = 300.0
+    """... and the longest wait for them."""
+
+
+PoolChoice = Annotated[PoolSettings | None, BeforeValidator(_located)]
+
+
 class ExchangeSettings(Settings):
     """Who learns from whom, and how peers' responses are used."""
 
@@ -427,6 +467,8 @@ class ExchangeSettings(Settings):
     """Learners verify peers' responses again before training on them; null: the method's default."""
     asynchronous: AsynchronousSettings | None = None
     """With `runtime: ray`, agents do not wait for each other in every step; null: they do."""
+    pool: PoolChoice = None
+    """Share responses with other runs: the URL of a pool, or a mapping with `url` and settings."""
 
 
 class RewardFunctionSettings(Settings):

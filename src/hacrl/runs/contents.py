@@ -63,6 +63,7 @@ class _Recipe(_Shape):
     method: _Method
     seed: Integer
     task: dict[str, Any] | str
+    exchange: dict[str, Any] = {}
 
 
 class _Symptom(_Shape):

@@ -51,6 +51,11 @@ class RunDirectory:
         return self.path / "evaluations"
 
     @property
+    def pool(self) -> Path:
+        """What was taken from a pool, one file per step, and the name this run writes under."""
+        return self.path / "pool"
+
+    @property
     def warnings(self) -> Path:
         """One line for every warning."""
         return self.path / "warnings.jsonl"
@@ -82,6 +87,10 @@ class RunDirectory:
     def update_file(self, step: int) -> Path:
         """The update log of one step."""
         return self.updates / f"{step_name(step)}.jsonl"
+
+    def pool_file(self, step: int) -> Path:
+        """The responses that one step took from the pool."""
+        return self.pool / f"{step_name(step)}.jsonl"
 
     def evaluation_file(self, step: int) -> Path:
         """What an evaluation after one step found, problem by problem."""

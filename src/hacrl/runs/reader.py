@@ -80,6 +80,12 @@ class RunReader:
         return sorted(agent["name"] for agent in self.recipe["agents"])
 
     @property
+    def sources(self) -> list[str]:
+        """The names of the agents, and `pool` if the run shared responses with others."""
+        pooled = self.recipe.get("exchange", {}).get("pool") is not None
+        return [*self.agents, "pool"] if pooled else self.agents
+
+    @property
     def method(self) -> str:
         """The name of the method."""
         return str(self.recipe["method"]["name"])

@@ -12,11 +12,9 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hacrl.pool import Entry
+from hacrl.pool import POOL, Entry
 from hacrl.types import Message, Prompt, Trajectory
 
-POOL = "pool"
-"""The source of all responses from the pool: one more peer, whoever they come from."""
 UNKNOWN_TOKEN = 2**31 - 1
 """Entries have no tokens; their number is known."""
 Score = Callable[[Sequence[Prompt], Sequence[str]], Sequence[float | None]]

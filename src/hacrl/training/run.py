@@ -102,6 +102,8 @@ class Run:
         """Train to the last step and evaluate; raises `Stopped` if a signal ends the run earlier."""
         recipe, progress = self.team.recipe, self.progress
         self._display.start(self.team, progress.step)
+        if self.team.pool is not None:
+            self.team.pool.begin(recipe, progress.step)
         with stop_requests() as stop:
             if progress.step == 0:
                 self._drift.begin(self.team)
@@ -172,7 +174,11 @@ class Run:
         if recipe.logging.trajectories:
             write_step(self.directory.path, record.step, record.drawn)
             write_updates(self.directory, record.step, record.prompts, updates)
-        messages = [*self.team.runtime.notices(), *self._alerts.observe(self.team, record, metrics)]
+        messages = [
+            *self.team.runtime.notices(),
+            *record.notices,
+            *self._alerts.observe(self.team, record, metrics),
+        ]
         self._warn(messages)
         self._log.write(record.step, metrics)
         self._display.step(record.step, metrics)

@@ -18,6 +18,7 @@ from hacrl import sharing
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.updater import UpdateReport
 from hacrl.methods import View
+from hacrl.pool import POOL
 from hacrl.sharing import LearnerBatch, Reencoder, arrange, build_batches, own_ending
 from hacrl.training.beliefs import learn_outcomes
 from hacrl.training.model_scores import add_engine_weights, add_model_scores, likelihood
@@ -39,7 +40,7 @@ def train_step(team: Team, step: int) -> StepRecord:
     team.capability.update(*batch_means(team, record.drawn))  # 4. capability
     record.omega = team.capability.omega
     with record.timed("exchange"):  # 5.-6. advantages, coefficients, the learner's tokens
-        sent = Delivery(step, prompts, record.trajectories, record.omega)
+        sent = add_pool(team, Delivery(step, prompts, record.trajectories, record.omega), record)
         received = {member.name: receive(team, member, sent, record) for member in team.learners}
         record.batches = team.each(
             lambda member: learner_batch(team, member, received[member.name], record), team.learners
@@ -67,6 +68,20 @@ class Delivery:
     """Agents whose responses of this step the learner has trained on before."""
     awaited: frozenset[str] = frozenset()
     """Agents that have not published their responses of this step yet."""
+    pooled: tuple[Trajectory, ...] = ()
+    """Responses from the pool, which every learner receives; `prompts` has theirs, `omega` its place."""
+
+
+def add_pool(team: Team, sent: Delivery, record: StepRecord) -> Delivery:
+    """The step's responses and those of the pool, as one more source that is as capable as everybody."""
+    if team.pool is None:
+        return sent
+    with record.timed("pool"):
+        found = team.pool.exchange(team, sent.prompts, record)
+    prompts = {prompt.id: prompt for prompt in (*sent.prompts, *found.prompts)}
+    record.prompts = tuple({prompt.id: prompt for prompt in (*record.prompts, *found.prompts)}.values())
+    omega = torch.nn.functional.pad(sent.omega, (0, 1, 0, 1), value=1.0)
+    return replace(sent, prompts=list(prompts.values()), omega=omega, pooled=found.trajectories)
 
 
 def batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor, Tensor]:
@@ -99,7 +114,8 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
     """The batch before other models score it: the method's loss terms as rows in mini-batches."""
     assert member.learner is not None, "only an agent that trains has batches"
     by_id = {prompt.id: prompt for prompt in received.prompts}
-    table = arrange(received.step, received.trajectories, team.names, list(by_id))
+    names = team.names if team.pool is None else (*team.names, POOL)
+    table = arrange(received.step, (*received.trajectories, *received.pooled), names, list(by_id))
     tokens = Reencoder(member.learner, by_id, own_ending(received.trajectories, member.name))
     changed = member.name in received.trained_on
     view = View(

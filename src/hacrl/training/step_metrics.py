@@ -46,6 +46,8 @@ def step_metrics(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]
     values.update(record.method_metrics)
     for cause, count in record.rejected.items():
         values[f"rejected/{cause}"] = count
+    for key, count in record.pool.items():
+        values[f"pool/{key}"] = count
     for cause, count in record.unscorable.items():
         values[f"unscorable/{cause}"] = count
     for name, late in record.staleness.items():

@@ -89,6 +89,10 @@ class StepRecord:
     """Agents whose updates failed in this step, and why; the failed update has not changed the weights."""
     cosines: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict, metadata=BY_AGENT)
     """By source and learner, in the steps that are audited (`hacrl.training.updates`)."""
+    pool: Counter[str] = field(default_factory=Counter, metadata=ADD)
+    """Responses `sent` to the pool, `taken` from it, and `refused/<cause>`."""
+    notices: tuple[str, ...] = field(default=(), metadata=CONCATENATE)
+    """What to warn about."""
     staleness: dict[str, float] = field(default_factory=dict, metadata=BY_AGENT)
     """By asynchronous learner: by how many steps peers' responses were late, on average."""
     dropped: Counter[str] = field(default_factory=Counter, metadata=ADD)

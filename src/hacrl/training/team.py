@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
 
@@ -32,6 +32,9 @@ from hacrl.tasks.toy_models import models as toy_models
 from hacrl.tasks.toy_models.tokenizers import make_tokenizer
 from hacrl.training.prompt_lengths import short_enough
 from hacrl.types import Prompt, Trajectory
+
+if TYPE_CHECKING:
+    from hacrl.training.pool_link import PoolLink
 
 T = TypeVar("T")
 Deliver = Callable[[Sequence[Trajectory], str, int], Sequence[Trajectory]]
@@ -142,6 +145,8 @@ class Team:
     lost: set[str] = field(default_factory=set)
     """Retired agents whose weights are lost."""
     deliver: Deliver = deliver_all
+    pool: PoolLink | None = None
+    """Responses of other runs; only a training run has it."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -211,6 +216,8 @@ class Team:
 
     def close(self) -> None:
         """End the processes of verifiers and agents."""
+        if self.pool is not None:
+            self.pool.close()
         self.rewarder.close()
         for task in self.evaluation_tasks:
             task.rewarder.close()

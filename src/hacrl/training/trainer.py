@@ -19,6 +19,7 @@ from hacrl.symptoms import with_own
 from hacrl.tasks import Task, from_rows
 from hacrl.training.display import Display, make_display
 from hacrl.training.export import export_agents
+from hacrl.training.pool_link import PoolLink
 from hacrl.training.run import Run
 from hacrl.training.team import Deliver, Member, Team, build_team
 
@@ -51,7 +52,9 @@ def train(
             reader = RunReader(directory.path)
             reader.check()  # before the models are loaded
             dtypes = reader.dtypes
+        pool = PoolLink.open(recipe, directory)  # before the models are loaded
         team = build_team(recipe, task=task, reward_funcs=reward_funcs, deliver=deliver, dtypes=dtypes)
+        team.pool = pool
         try:
             run = Run(team, directory, display or make_display())
         except BaseException:

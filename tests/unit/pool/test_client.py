@@ -20,6 +20,8 @@ def make_client(place: Place, writer: str, wait_seconds: float = 30.0) -> PoolCl
 class Faulty:
     """A place that fails or hangs when told to."""
 
+    start = "0"
+
     def __init__(self, place: Place) -> None:
         self._place = place
         self.broken = False

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from hacrl.pool import POOL
 from hacrl.pool.entry import read_entry, sign
-from hacrl.sharing.pooled import POOL, Confirmed, KnownPrompts, as_entries, confirm, restored
+from hacrl.sharing.pooled import Confirmed, KnownPrompts, as_entries, confirm, restored
 from hacrl.types import Prompt, Trajectory
 from helpers_pool import KEY, entry
 

@@ -39,7 +39,7 @@ class StepCounts:
 
 def ratio_data(run: RunReader) -> dict[str, Any] | None:
     """Histograms of ratios, and each source's share of the gradient; None if the run kept no update log."""
-    agents = frozenset(run.agents)
+    agents = frozenset(run.sources)
     files = run.update_files().items()
     steps = {step: _count(path, file_status(path).st_mtime_ns, agents) for step, path in files}
     if not steps:

@@ -97,7 +97,9 @@ def _packed(run: RunReader, by_step: Mapping[int, Groups], number: int, steps_in
     for step, groups in by_step.items():
         chosen = list(groups)[:number]
         prompts |= dict.fromkeys(chosen)
-        logged = read_updates(update_files[step], agents) if step in update_files else StepUpdates({}, [])
+        logged = (
+            read_updates(update_files[step], run.sources) if step in update_files else StepUpdates({}, [])
+        )
         prompts |= {name: text for name, text in logged.prompts.items() if name in chosen}
         updates = _updates_by_response(logged.updates, agents, set(chosen))
         for trajectory in (trajectory for prompt in chosen for trajectory in groups[prompt]):
