@@ -12,12 +12,15 @@ import logging
 import uuid
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import TrainerCallback
 
+from hacrl.agents.features import FEATURES
+from hacrl.algorithm import Belief, ContextualCapability
 from hacrl.integrations.trl_model import TrlModel
 from hacrl.methods import View
 from hacrl.methods.commons import Commons
@@ -25,6 +28,7 @@ from hacrl.pool import POOL, PoolClient, Reader, open_place, pool_key
 from hacrl.rewards import Reward, Rewarder
 from hacrl.sharing import LearnerBatch, Reencoder, arrange, build_batches
 from hacrl.sharing.pooled import Confirmed, KnownPrompts, as_entries, confirm
+from hacrl.training.beliefs import outcomes
 from hacrl.training.model_scores import likelihood
 from hacrl.types import Prompt, Trajectory
 
@@ -108,6 +112,7 @@ class PoolCallback(TrainerCallback):  # type: ignore[misc]
             wait_seconds=wait_seconds,
         )
         self._wait_for, self._start_seconds = wait_for, start_seconds
+        self._capability = ContextualCapability(2, FEATURES)
         self._noted: list[dict[str, Any]] = []
         self._first = 0
         """Where the newest batch begins in it."""
@@ -245,11 +250,19 @@ class PoolCallback(TrainerCallback):  # type: ignore[misc]
             torch.ones(2, 2, dtype=torch.float64),
             self._reward_max,
             self._mini_batches,
-            kinds=[prompt.kind for prompt in by_id.values()],
             likelihood=lambda chosen: self._likelihood(tokens, table, chosen),
         )
+        if by_id:
+            view = replace(view, belief=self._learn_outcomes(view, list(by_id.values())))
         terms = self._method.loss_terms(view)[1:]  # TRL has made the updates of the first
         return build_batches(table, tokens, terms, mini_batches=self._mini_batches)
+
+    def _learn_outcomes(self, view: View, prompts: Sequence[Prompt]) -> Belief:
+        """Who is good at which of the prompts, as in `hacrl.training.beliefs`."""
+        features, shares = self._model.features(prompts), outcomes(view)
+        self._capability.forget()
+        self._capability.observe(features, shares.nan_to_num(0.0), ~shares.isnan())
+        return self._capability.believe(features)
 
     def _likelihood(self, tokens: Reencoder, table: Any, chosen: Tensor) -> Tensor:
         return likelihood(self._model, tokens, table, chosen, changed=True)  # type: ignore[arg-type]

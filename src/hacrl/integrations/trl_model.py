@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from hacrl.agents.backends.interfaces import Row, response_mask
 from hacrl.agents.backends.padded import PlainScorer
+from hacrl.agents.features import prompt_features
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.updater import micro_batches, source_data
 from hacrl.algorithm.batch import Objective
@@ -62,6 +63,13 @@ class TrlModel:
                 logps = self._scorer.logps([rows[i] for i in batch]).float().tolist()
                 found |= {i: tuple(line[: len(rows[i][1])]) for i, line in zip(batch, logps, strict=True)}
         return [found[i] for i in range(len(rows))]
+
+    def features(self, prompts: Sequence[Prompt]) -> Tensor:
+        """[b, FEATURES] of the prompts."""
+        model = self._model.get_base_model() if hasattr(self._model, "get_base_model") else self._model
+        tokens = [self.encoder.encode_prompt(prompt) for prompt in prompts]
+        with torch.no_grad(), self._computing():
+            return prompt_features(model, tokens).double()
 
     def update(self, batch: LearnerBatch, optimiser: Any) -> None:
         """One step of TRL's optimiser for every mini-batch, at the learning rate it has now."""

@@ -134,9 +134,19 @@ class Recipe(Settings):
         """Optimiser updates of the agent in one step, at most."""
         if not self.agent(name).trains:
             return 0
-        pool = self.method.shares and self.exchange.pool is not None  # one more peer
-        peers = len(self.topology()[name]) + pool
-        return self.method.updates(self.updates.mini_batches, len(self.agents) + pool, peers)
+        peers = len(self.topology()[name]) + self.pooled
+        return self.method.updates(self.updates.mini_batches, len(self.sources), peers)
+
+    @property
+    def pooled(self) -> bool:
+        """Whether learners also receive responses of other runs."""
+        return self.exchange.pool is not None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Whose responses a learner may receive: the agents, and the pool as one more peer."""
+        names = tuple(agent.name for agent in self.agents)
+        return (*names, POOL) if self.pooled else names
 
     @property
     def rollout_factor(self) -> int:

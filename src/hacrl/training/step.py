@@ -18,7 +18,6 @@ from hacrl import sharing
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.updater import UpdateReport
 from hacrl.methods import View
-from hacrl.pool import POOL
 from hacrl.sharing import LearnerBatch, Reencoder, arrange, build_batches, own_ending
 from hacrl.training.beliefs import learn_outcomes
 from hacrl.training.model_scores import add_engine_weights, add_model_scores, likelihood
@@ -69,19 +68,24 @@ class Delivery:
     awaited: frozenset[str] = frozenset()
     """Agents that have not published their responses of this step yet."""
     pooled: tuple[Trajectory, ...] = ()
-    """Responses from the pool, which every learner receives; `prompts` has theirs, `omega` its place."""
+    """Responses from the pool, which every learner receives; their prompts are among `prompts`."""
 
 
 def add_pool(team: Team, sent: Delivery, record: StepRecord) -> Delivery:
-    """The step's responses and those of the pool, as one more source that is as capable as everybody."""
+    """The step's responses and those that the pool has, with their prompts."""
     if team.pool is None:
         return sent
     with record.timed("pool"):
         found = team.pool.exchange(team, sent.prompts, record)
     prompts = {prompt.id: prompt for prompt in (*sent.prompts, *found.prompts)}
     record.prompts = tuple({prompt.id: prompt for prompt in (*record.prompts, *found.prompts)}.values())
-    omega = torch.nn.functional.pad(sent.omega, (0, 1, 0, 1), value=1.0)
-    return replace(sent, prompts=list(prompts.values()), omega=omega, pooled=found.trajectories)
+    return replace(sent, prompts=list(prompts.values()), pooled=found.trajectories)
+
+
+def omega_of_sources(team: Team, omega: Tensor) -> Tensor:
+    """Omega with a place for the pool, which counts as capable as everybody: who is behind it changes."""
+    missing = len(team.sources) - len(omega)
+    return torch.nn.functional.pad(omega, (0, missing, 0, missing), value=1.0)
 
 
 def batch_means(team: Team, trajectories: Sequence[Trajectory]) -> tuple[Tensor, Tensor]:
@@ -114,14 +118,13 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
     """The batch before other models score it: the method's loss terms as rows in mini-batches."""
     assert member.learner is not None, "only an agent that trains has batches"
     by_id = {prompt.id: prompt for prompt in received.prompts}
-    names = team.names if team.pool is None else (*team.names, POOL)
-    table = arrange(received.step, (*received.trajectories, *received.pooled), names, list(by_id))
+    table = arrange(received.step, (*received.trajectories, *received.pooled), team.sources, list(by_id))
     tokens = Reencoder(member.learner, by_id, own_ending(received.trajectories, member.name))
     changed = member.name in received.trained_on
     view = View(
         member.name,
         table,
-        received.omega,
+        omega_of_sources(team, received.omega),
         team.recipe.reward.maximum,
         team.recipe.updates.mini_batches,
         likelihood=lambda chosen: likelihood(member.policy, tokens, table, chosen, changed=changed),

@@ -21,6 +21,7 @@ from hacrl.agents.features import FEATURES
 from hacrl.agents.loading import load_tokenizer
 from hacrl.algorithm import Capability, ContextualCapability, CriticParams
 from hacrl.methods import Method
+from hacrl.pool import POOL
 from hacrl.recipe import AgentSettings, LoggedSettings, Recipe, RecipeError, SamplingSettings, TaskSettings
 from hacrl.recipe.problems import Problem
 from hacrl.recipe.topology import Topology
@@ -154,6 +155,11 @@ class Team:
         return tuple(sorted(agent.name for agent in self.recipe.agents))
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """All agents, and the pool if there is one: whose responses a learner may receive."""
+        return (*self.names, POOL) if self.recipe.pooled else self.names
+
+    @property
     def active(self) -> tuple[Member, ...]:
         """The agents that still take part."""
         return tuple(member for member in self.members if member.name not in self.retired)
@@ -277,7 +283,7 @@ def build_team(
         capability=Capability(
             len(recipe.agents), recipe.capability.window, recipe.capability.floor, recipe.capability.clamp
         ),
-        contextual=_contextual(recipe) if method.contextual and len(recipe.agents) > 1 else {},
+        contextual=_contextual(recipe) if method.contextual and len(recipe.sources) > 1 else {},
         runtime=runtime,
         dtypes=dtypes,
         deliver=deliver or deliver_all,
@@ -287,7 +293,7 @@ def build_team(
 def _contextual(recipe: Recipe) -> dict[str, ContextualCapability]:
     """Every learner has an estimate of its own: the features are its own."""
     agents, memory = recipe.agents, recipe.capability.memory
-    return {a.name: ContextualCapability(len(agents), FEATURES, memory) for a in agents if a.trains}
+    return {a.name: ContextualCapability(len(recipe.sources), FEATURES, memory) for a in agents if a.trains}
 
 
 def refuse_missing_devices(recipe: Recipe) -> None:
