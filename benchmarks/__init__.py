@@ -9,10 +9,12 @@
     python -m benchmarks.runtimes   all agents in one process against one process per agent on Ray
     python -m benchmarks.waiting    agents on Ray that wait for each other against agents that do not
     python -m benchmarks.verifiers  responses checked per second
+    python -m benchmarks.pool       what sharing through a pool costs
 
     python -m benchmarks.exactness    whether an agent computes what plain transformers computes
     python -m benchmarks.toy_models   accuracy of the toy models before training
     python -m benchmarks.abilities    what real models can do before training, on many small tasks
+    python -m benchmarks.pool_learning  what two trainers learn through a pool, beside two agents in one run
     python -m benchmarks.calibration  how often a comparison's verdict is wrong, by simulation
 
 `python -m benchmarks.gold_responses` makes a file to try a verifier on. `--help` shows a command's options.
