@@ -9,6 +9,7 @@ from typing import Any
 
 from hacrl.analysis.compare.outcomes import Outcomes
 from hacrl.analysis.compare.plan import Plan, make_plan
+from hacrl.analysis.compare.results import Experiment, make_results
 
 AGENTS = ("ada", "bob")
 
@@ -62,6 +63,7 @@ def finish(
     greedy: Mapping[str, Sequence[float | None]],
     *,
     rollouts: int = 100,
+    updates: int = 8,
     during: Mapping[int, Mapping[str, Sequence[float]]] | None = None,
 ) -> None:
     """Write the outcome of a run: agents' outcomes by problem after the last step, and `during` it by step.
@@ -81,7 +83,7 @@ def finish(
             "rollouts": rollouts,
             "generated_tokens": 10 * rollouts,
             "trained_tokens": 20 * rollouts,
-            "updates": 8,
+            "updates": updates,
             "retired": None,
         }
     summary = {
@@ -105,3 +107,8 @@ def finish(
 
 def read(planned: Plan) -> Outcomes:
     return Outcomes.read(planned)
+
+
+def experiment(planned: Plan, references: Sequence[str] = ("gspo",)) -> Experiment:
+    outcomes = read(planned)
+    return Experiment(outcomes, make_results(outcomes, references, {"hacrl": "1"}, ["abc"]))

@@ -167,9 +167,9 @@ def summary_table(summary: Mapping[str, Any]) -> Table:
         for task, after in agent["after"].items():
             before = agent["before"].get(task)
             for measure in MEASURES:
-                if after[measure] is None:
+                if after.get(measure) is None:
                     continue
-                label = measure_name(measure, after["samples"])
+                label = measure_name(measure, after["samples"], after.get("many", 0))
                 table.add_row(
                     name,
                     f"{task}: {label}" if several else label,

@@ -15,6 +15,7 @@ from hacrl.cli.common import (
     comparison_errors,
     say,
     writable_directory,
+    writable_file,
     writable_page,
 )
 
@@ -40,6 +41,9 @@ def results(
     page: Annotated[Path, typer.Option(callback=writable_page, help="The page to write.")] = Path(
         "docs/results.md"
     ),
+    readme: Annotated[
+        Path | None, typer.Option(callback=writable_file, help="A README: renew its table between the marks.")
+    ] = None,
     jobs: Jobs = None,
     runtime: RunsWhere = "local",
     address: ClusterAddress = None,
@@ -57,17 +61,23 @@ def results(
         pool = WorkerPool(runtime, jobs, address)
         suite = load_suite(plan)
         written = page
+        if readme is not None:
+            suite_runs.shown_in(suite, readme)  # before hours of work
         if tune:
             written = comparison.tune(suite, out, pool)
-        elif data is not None:
-            suite_runs.page_from_data(suite, data, page)
         else:
-            suite_runs.run_suite(suite, out, page, pool, _known(again or (), suite.file.methods))
+            if data is not None:
+                found = suite_runs.page_from_data(suite, data, page)
+            else:
+                again = _known(again or (), suite.file.methods)
+                found = suite_runs.run_suite(suite, out, page, pool, again)
+            if readme is not None:
+                suite_runs.write_readme(suite, found, page, readme)
     say(f"Written to {written}")
 
 
-def _known(again: Sequence[str], methods: Iterable[str]) -> Sequence[str]:
+def _known(again: Sequence[str], methods: Iterable[str]) -> list[str]:
     for method in again:
         if method not in methods:
             raise ValueError(f"--again {method}: expected one of {', '.join(methods)}")
-    return again
+    return list(again)

@@ -507,7 +507,13 @@ class EvaluationSettings(Settings):
     prompts: Count = 256
     """Test prompts per task, at most."""
     samples: Annotated[int, Field(ge=0)] = 0
-    """Responses per prompt at temperature 1 for mean@k and pass@k, besides the greedy one; 0: greedy only."""
+    """Responses per prompt at temperature 1 for mean@k, pass@k and entropy; 0: only the greedy one."""
+    many: Annotated[int, Field(ge=0)] = 0
+    """Responses for pass@k with a large k, to the first `many_prompts` of the trained task; 0: none."""
+    many_prompts: Count = 32
+    """Test prompts for `many`, at most."""
+    curve: Literal["all", "greedy"] = "all"
+    """What evaluations during the run measure: `all`, or greedy accuracy alone, which is much cheaper."""
     tasks: Annotated[tuple[TaskChoice, ...], Field(strict=False), AfterValidator(all_different)] = ()
     """Further tasks to evaluate on: names, or mappings like `task`."""
     drift_prompts: Annotated[int, Field(ge=0)] = 0

@@ -109,6 +109,8 @@ class _Problems(_Shape):
     greedy: Outcomes
     mean_at_k: Outcomes | None
     pass_at_k: Outcomes | None
+    pass_at_many: Outcomes | None = None
+    entropy: list[float | None] | None = None
 
 
 class _Evaluation(_Shape):
@@ -119,6 +121,9 @@ class _Evaluation(_Shape):
     samples: Count
     unscorable: Count
     problems: _Problems
+    pass_at_many: _Share | None = None
+    many: Count = 0
+    entropy: float | None = None
 
 
 class _Totals(_Shape):

@@ -1,4 +1,4 @@
-"""Evaluation of one agent alone: greedy accuracy, mean@k and pass@k, with confidence intervals."""
+"""Evaluation of one agent alone: greedy accuracy, mean@k, pass@k and entropy, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from hacrl.agents.agent import Agent
@@ -14,9 +14,12 @@ from hacrl.recipe.settings import SamplingSettings
 from hacrl.rewards import Rewarder
 from hacrl.types import FinishReason, Prompt
 
-Measure = Literal["greedy", "mean_at_k", "pass_at_k"]
+Measure = Literal["greedy", "mean_at_k", "pass_at_k", "pass_at_many"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 """The shares of an `Evaluation`, by the names of its fields."""
+
+DECIMALS = 4
+"""Of entropies: more would only make files larger."""
 
 Z_95 = 1.959963984540054
 """Normal quantile of a two-sided 95% interval."""
@@ -42,6 +45,10 @@ class Problems:
     greedy: list[float | None]
     mean_at_k: list[float | None] | None
     pass_at_k: list[float | None] | None
+    pass_at_many: list[float | None] | None = None
+    """Of the first problems only."""
+    entropy: list[float | None] | None = None
+    """Minus the mean log-prob of the samples, in nats."""
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Problems:
@@ -63,6 +70,12 @@ class Evaluation:
     unscorable: int
     problems: Problems
     """The outcomes behind the shares, for paired comparisons."""
+    pass_at_many: Share | None = None
+    """As `pass_at_k`, with more samples of fewer problems."""
+    many: int = 0
+    """The samples behind it."""
+    entropy: float | None = None
+    """Of a response, in nats: an unbiased estimate if nothing but temperature 1 shapes the sampling."""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
@@ -71,13 +84,15 @@ class Evaluation:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Evaluation:
         """Back from `as_dict`."""
-        shares = {key: Share(**values[key]) if values[key] else None for key in ("mean_at_k", "pass_at_k")}
+        shares = {key: Share(**values[key]) if values.get(key) else None for key in MEASURES[1:]}
         return cls(
             greedy=Share(**values["greedy"]),
             greedy_by_kind={kind: Share(**share) for kind, share in values["greedy_by_kind"].items()},
             samples=values["samples"],
             unscorable=values["unscorable"],
             problems=Problems.from_dict(values["problems"]),
+            many=values.get("many", 0),
+            entropy=values.get("entropy"),
             **shares,
         )
 
@@ -95,15 +110,17 @@ class ScoredResponse:
     """None: it could not be scored."""
     cause: str | None
     """Why it could not be scored."""
+    logp: float = 0.0
+    """Log-prob of the whole response at temperature 1."""
 
 
 Evaluations = dict[str, dict[str, Evaluation]]
 """Agent -> task -> the evaluation of the agent alone."""
 
 
-def measure_name(measure: str, samples: int) -> str:
+def measure_name(measure: str, samples: int, many: int = 0) -> str:
     """The usual name: greedy, mean@4, pass@4."""
-    return measure.replace("_at_k", f"@{samples}")
+    return measure.replace("_at_k", f"@{samples}").replace("_at_many", f"@{many}")
 
 
 def evaluate(
@@ -113,9 +130,20 @@ def evaluate(
     sampling: SamplingSettings,
     samples: int,
     seed: int,
+    many: tuple[int, int] = (0, 0),
 ) -> Evaluation:
-    """One greedy response per prompt, and `samples` at the temperature of `sampling` (0: greedy only)."""
-    return evaluate_with_responses(agent, prompts, rewarder, sampling, samples, seed)[0]
+    """One greedy response per prompt, and `samples` at the temperature of `sampling` (0: greedy only).
+
+    `many` is a number of samples and of the prompts, the first ones, that get so many.
+    """
+    found = evaluate_with_responses(agent, prompts, rewarder, sampling, samples, seed)[0]
+    samples, asked = many
+    if not samples:
+        return found
+    drawn = _rewards(_respond(agent, prompts[:asked], rewarder, sampling, samples, seed), samples)
+    solved: list[float | None] = [max(rewards, default=None) for rewards in drawn]
+    problems = replace(found.problems, pass_at_many=solved)
+    return replace(found, pass_at_many=_share_of_scored(solved), many=samples, problems=problems)
 
 
 def evaluate_with_responses(
@@ -142,6 +170,7 @@ def _evaluation(
         greedy=[rewards[0] if rewards else None for rewards in greedy],
         mean_at_k=[sum(r) / len(r) if r else None for r in drawn] if samples else None,
         pass_at_k=[max(r, default=None) for r in drawn] if samples else None,
+        entropy=_entropies(others, samples) if samples else None,
     )
     by_kind: dict[str, list[float | None]] = defaultdict(list)
     for prompt, outcome in zip(prompts, problems.greedy, strict=True):
@@ -154,7 +183,20 @@ def _evaluation(
         samples=samples,
         unscorable=len(prompts) * (1 + samples) - sum(map(len, greedy)) - sum(map(len, drawn)),
         problems=problems,
+        entropy=_mean(problems.entropy) if problems.entropy else None,
     )
+
+
+def _entropies(drawn: Sequence[ScoredResponse], samples: int) -> list[float | None]:
+    """Of every prompt; right and wrong responses count alike, and those without a reward too."""
+    logps = [response.logp for response in drawn]
+    starts = range(0, len(logps), samples)
+    return [round(-sum(logps[start : start + samples]) / samples, DECIMALS) for start in starts]
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    found = [value for value in values if value is not None]
+    return sum(found) / len(found)
 
 
 def _share_of_scored(outcomes: Sequence[float | None]) -> Share:
@@ -206,6 +248,7 @@ def _respond(
             drawn.finish_reason,
             score.reward,
             score.cause,
+            sum(drawn.token_logps),
         )
         for prompt, drawn, score in zip(asked, rollouts, scores, strict=True)
     ]

@@ -121,9 +121,9 @@ def _results(measured: dict[str, Any]) -> list[str]:
     for task, after in measured["after"].items():
         before = measured["before"].get(task)
         for measure in MEASURES:
-            if after[measure] is not None:
+            if after.get(measure) is not None:
                 shown = [_interval(values[measure]) if values else "-" for values in (before, after)]
-                name = measure_name(measure, after["samples"])
+                name = measure_name(measure, after["samples"], after.get("many", 0))
                 lines.append(
                     f"| {_public(task)} | {name} | {' | '.join(shown)} | {after[measure]['problems']} |"
                 )

@@ -27,13 +27,13 @@ from hacrl.training.cadence import Cadence
 from hacrl.training.decline import RewardDecline, evaluation_changes
 from hacrl.training.display import Display
 from hacrl.training.drift import Drift
-from hacrl.training.evaluation import Evaluation, Evaluations, evaluate
+from hacrl.training.evaluation import MEASURES, Evaluation, Evaluations, Share, evaluate
 from hacrl.training.metrics_log import MetricsLog, open_sinks
 from hacrl.training.process import StopRequest, cpu_seconds, stop_requests
 from hacrl.training.step import train_step
 from hacrl.training.step_metrics import step_metrics
 from hacrl.training.step_record import StepRecord
-from hacrl.training.team import Member, Team
+from hacrl.training.team import EvaluationTask, Member, Team
 from hacrl.training.update_log import forget_after, write_updates, write_warnings
 from hacrl.training.updates import update_records
 
@@ -165,7 +165,8 @@ class Run:
         metrics |= self._decline.observe(metrics)
         evaluations: Evaluations = {}
         if recipe.evaluation.every and record.step % recipe.evaluation.every == 0:
-            evaluations = self._evaluate()
+            full = recipe.evaluation.curve == "all" or record.step == recipe.steps
+            evaluations = self._evaluate(greedy_only=not full)
             self._keep_evaluations(record.step, evaluations)
             self._offer(evaluations)
             metrics |= _as_metrics(evaluations) | evaluation_changes(self.progress.before, evaluations)
@@ -195,19 +196,20 @@ class Run:
         for message in messages:
             self._display.warn(message)
 
-    def _evaluate(self, with_frozen: bool = False) -> Evaluations:
+    def _evaluate(self, with_frozen: bool = False, *, greedy_only: bool = False) -> Evaluations:
         """Every agent alone on every evaluation task; a frozen one never changes, so that once will do."""
         team = self.team
+        tasks = [task.greedy_only if greedy_only else task for task in team.evaluation_tasks]
         frozen = [m for m in team.active if not m.trains and team.recipe.agent(m.name).has_model]
         results: Evaluations = {}
         for member in (*team.present, *(frozen if with_frozen else ())):
-            results |= team.each(self._evaluate_alone, [member])
+            results |= team.each(lambda member: self._evaluate_alone(member, tasks), [member])
         return results
 
-    def _evaluate_alone(self, member: Member) -> dict[str, Evaluation]:
+    def _evaluate_alone(self, member: Member, tasks: Sequence[EvaluationTask]) -> dict[str, Evaluation]:
         """One agent on every evaluation task."""
         results = {}
-        for task in self.team.evaluation_tasks:
+        for task in tasks:
             self._display.status(f"evaluating {member.name} on {task.name}")
             results[task.name] = evaluate(
                 member.policy,
@@ -216,6 +218,7 @@ class Run:
                 self.team.sampling,
                 task.samples,
                 self.team.seed("evaluation"),
+                task.many,
             )
         return results
 
@@ -323,10 +326,12 @@ def _as_metrics(evaluations: Evaluations) -> dict[str, float]:
     for agent, tasks in evaluations.items():
         for task, evaluation in tasks.items():
             prefix = f"agent/{agent}/eval/{task}"
-            values[f"{prefix}/greedy"] = evaluation.greedy.mean
-            if evaluation.mean_at_k is not None and evaluation.pass_at_k is not None:
-                values[f"{prefix}/mean_at_k"] = evaluation.mean_at_k.mean
-                values[f"{prefix}/pass_at_k"] = evaluation.pass_at_k.mean
+            for measure in MEASURES:
+                share: Share | None = getattr(evaluation, measure)
+                if share is not None:
+                    values[f"{prefix}/{measure}"] = share.mean
+            if evaluation.entropy is not None:
+                values[f"{prefix}/entropy"] = evaluation.entropy
     return values
 
 

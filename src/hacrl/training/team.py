@@ -119,6 +119,13 @@ class EvaluationTask:
     rewarder: Rewarder
     samples: int
     """Besides the greedy response; 0: greedy only."""
+    many: tuple[int, int] = (0, 0)
+    """Samples for a large k, and the prompts that get so many."""
+
+    @property
+    def greedy_only(self) -> EvaluationTask:
+        """The same without samples."""
+        return replace(self, samples=0, many=(0, 0))
 
 
 @dataclass
@@ -254,7 +261,8 @@ def build_team(
     drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.assigned))
     order = PromptOrder(task.train, drawn, recipe.seed)  # before the models are loaded: it may refuse
     rewarder = make_rewarder(recipe, task, reward_funcs)
-    evaluation_tasks = [_evaluation_task(recipe, task, rewarder)]
+    many = (recipe.evaluation.many, recipe.evaluation.many_prompts)
+    evaluation_tasks = [replace(_evaluation_task(recipe, task, rewarder), many=many)]
     for section in recipe.evaluation.tasks:
         other = load_task(section)
         evaluation_tasks.append(_evaluation_task(recipe, other, make_rewarder(recipe, other)))

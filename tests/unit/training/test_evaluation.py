@@ -1,6 +1,7 @@
 """Evaluations: shares and the outcomes of single problems they are made of."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -67,3 +68,28 @@ def test_an_evaluation_of_an_older_run_is_read(result):
     values = result.as_dict()
     values["problems"]["answers"] = values["problems"].pop("responses")
     assert Evaluation.from_dict(values) == result
+
+
+def test_entropy_is_minus_the_mean_log_prob_of_the_samples():
+    class Sure(Scripted):
+        def sample(self, prompts, samples, sampling, seed):
+            rollouts = super().sample(prompts, samples, sampling, seed)
+            return [replace(r, token_logps=(-0.5, -1.0 * r.sample)) for r in rollouts]
+
+    agent = Sure(["1"] * 4, [["1", "0"]] * 4)
+    result = evaluate(agent, PROMPTS, Rewards(), SamplingSettings(max_new_tokens=4), samples=2, seed=0)
+    assert result.problems.entropy == [1.0] * 4  # log-probs -0.5 and -1.5
+    assert result.entropy == 1.0
+
+
+def test_many_samples_of_the_first_prompts_alone():
+    class Asked(Scripted):
+        def sample(self, prompts, samples, sampling, seed):
+            self._samples = [["0"] * (samples - 1) + [str(int(prompt.id == "p1"))] for prompt in prompts]
+            return super().sample(prompts, samples, sampling, seed)
+
+    settings = SamplingSettings(max_new_tokens=4)
+    result = evaluate(Asked(["1"] * 4, []), PROMPTS, Rewards(), settings, samples=2, seed=0, many=(8, 3))
+    assert result.problems.pass_at_many == [0.0, 1.0, 0.0]
+    assert (result.pass_at_many, result.many) == (share([0.0, 1.0, 0.0]), 8)
+    assert Evaluation.from_dict(json.loads(json.dumps(result.as_dict()))) == result

@@ -6,9 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from hacrl.analysis.compare.outcomes import Outcomes
-from hacrl.analysis.compare.report import DASH, markdown_table, signed
-from hacrl.analysis.compare.statistics import Array, Estimate, Verdict, compare
+from hacrl.analysis.compare.report import DASH, cost_title, markdown_table, measure_title, signed
+from hacrl.analysis.compare.results import Experiment, equal_budgets
+from hacrl.analysis.compare.statistics import (
+    Array,
+    Estimate,
+    Measured,
+    Verdict,
+    holm_levels,
+    measure,
+    verdict_of,
+)
 from hacrl.analysis.compare.suite import Claim
 
 Holding = Literal["holds", "does not hold", "not decided"]
@@ -21,7 +29,8 @@ JUDGING = (
     "Each claim is a difference between two methods with its interval, corrected over the settings of the "
     "claim. It *holds* if the whole interval lies above 0, or above minus the margin if the claim has one. "
     "It *does not hold* if the whole interval lies below. Otherwise these runs leave it *not decided*. A "
-    "claim about each agent is shown for the agent with the strongest evidence against it."
+    "claim about several methods or about each agent holds if it holds for all of them; it is shown for the "
+    "one that speaks most against it."
 )
 
 
@@ -32,49 +41,97 @@ class ClaimFinding:
     difference: Estimate
     """The better method minus the worse one."""
     holding: Holding
+    whose: str = ""
+    """The method or agent that decides, if there are several."""
 
 
-def judge(claim: Claim, settings: Mapping[str, Outcomes]) -> dict[str, ClaimFinding]:
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that a claim says about one setting; all of it has to hold."""
+
+    measured: dict[str, Measured]
+    """By method or agent: the difference plus the margin."""
+
+    @property
+    def decisive(self) -> str:
+        """What speaks most against the claim."""
+        return min(self.measured, key=lambda name: _against(self.measured[name]))
+
+    @property
+    def p(self) -> float:
+        """Of the decisive one.
+
+        For a claim that all differences are positive the largest p decides, without any correction: it is
+        wrong only if that one is. Against the claim speaks any of them, so a negative one is corrected.
+        """
+        found = self.measured[self.decisive]
+        return found.p if found.mean > 0 else min(1.0, found.p * len(self.measured))
+
+    def finding(self, level: float, margin: float) -> ClaimFinding:
+        """The verdict at a level of error."""
+        found = self.measured[self.decisive]
+        interval = found.interval(level if found.mean > 0 else max(level / len(self.measured), found.finest))
+        whose = self.decisive if len(self.measured) > 1 else ""
+        return ClaimFinding(_moved(interval, -margin), HOLDING[verdict_of(interval)], whose)
+
+
+def _against(found: Measured) -> tuple[float, float]:
+    """Lower, the more a difference speaks against being positive; of equal ones the smaller comes first."""
+    return (found.p - 1 if found.mean <= 0 else 1 - found.p), found.mean
+
+
+def judge(claim: Claim, settings: Mapping[str, Experiment]) -> dict[str, ClaimFinding]:
     """By setting that has both methods: holds if the interval lies above -margin, does not if it lies below.
 
-    All settings of a claim, and all agents if it is about each agent, are one family of comparisons.
+    The settings of a claim are one family of comparisons.
     """
-    differences = {
-        (setting, whose): values + claim.margin
-        for setting, outcomes in settings.items()
+    found = {
+        setting: Evidence({whose: measure(values + claim.margin) for whose, values in differences.items()})
+        for setting, experiment in settings.items()
         if claim.settings is None or setting in claim.settings
-        for whose, values in _differences(claim, outcomes).items()
+        if (differences := _differences(claim, experiment))
     }
-    findings: dict[str, ClaimFinding] = {}
-    for (setting, _), found in compare(differences).items():
-        finding = ClaimFinding(_moved(found.interval, -claim.margin), HOLDING[found.verdict])
-        findings[setting] = min(findings.get(setting, finding), finding, key=_doubt)
-    return findings
+    levels = holm_levels([evidence.p for evidence in found.values()])
+    return {
+        setting: evidence.finding(level, claim.margin)
+        for (setting, evidence), level in zip(found.items(), levels, strict=True)
+    }
 
 
-def _differences(claim: Claim, outcomes: Outcomes) -> dict[str, Array]:
-    """[seed, problem] of the mean of the agents, or by agent if the claim is about each."""
-    methods = outcomes.plan.recipes
-    if claim.better not in methods or claim.worse not in methods or claim.measure not in outcomes.measures:
+def _differences(claim: Claim, experiment: Experiment) -> dict[str, Array]:
+    """[unit, problem] by rival, of the mean of the agents or by agent if the claim is about each."""
+    outcomes, rivals = experiment.outcomes, compared_with(claim, experiment)
+    if not rivals or claim.measure not in outcomes.measures(outcomes.tasks[0]):
         return {}
     scored = outcomes.scored(outcomes.tasks[0], claim.measure)
-    difference = scored[claim.better] - scored[claim.worse]
-    if claim.agents == "mean":
-        return {"": difference.mean(axis=0)}
-    return dict(zip(outcomes.agents, difference, strict=True))
+    found: dict[str, Array] = {}
+    for rival in rivals:
+        difference = scored[claim.better] - scored[rival]
+        if claim.agents == "mean":
+            found[rival] = difference.mean(axis=0)
+        else:
+            named = rival + ": " if len(rivals) > 1 else ""
+            found |= {f"{named}{agent}": own for agent, own in zip(outcomes.agents, difference, strict=True)}
+    return found
 
 
-def _doubt(finding: ClaimFinding) -> tuple[int, float]:
-    """Lowest for the strongest evidence against the claim: a setting is judged by its worst agent."""
-    order = ("does not hold", "not decided", "holds")
-    return order.index(finding.holding), finding.difference.low
+def compared_with(claim: Claim, experiment: Experiment) -> list[str]:
+    """The claim's rivals that were run in a setting, with equal budgets if the claim says so."""
+    results = experiment.results
+    if claim.better not in results.methods:
+        return []
+    return [
+        rival
+        for rival in claim.rivals
+        if rival in results.methods and equal_budgets(results, rival, claim.better, claim.equal)
+    ]
 
 
 def _moved(interval: Estimate, by: float) -> Estimate:
     return replace(interval, mean=interval.mean + by, low=interval.low + by, high=interval.high + by)
 
 
-def claims_section(claims: Sequence[Claim], settings: Mapping[str, Outcomes]) -> Iterator[str]:
+def claims_section(claims: Sequence[Claim], settings: Mapping[str, Experiment]) -> Iterator[str]:
     """The part of the page about all claims, in Markdown: a sentence about each, and a table."""
     yield "## Claims"
     yield JUDGING
@@ -84,9 +141,17 @@ def claims_section(claims: Sequence[Claim], settings: Mapping[str, Outcomes]) ->
     for claim, found in judged:
         margin = f", margin {claim.margin:g}" if claim.margin else ""
         each = ", each agent" if claim.agents == "each" else ""
-        heading = f"{claim.text} ({claim.better} - {claim.worse}{margin}{each})"
+        name = measure_title(claim.measure, next(iter(settings.values())).results).lower()
+        heading = f"{claim.text} ({name}: {claim.better} - {_listed(claim)}{margin}{each})"
         rows.append([heading, *(_cell(found.get(setting)) for setting in settings)])
     yield markdown_table(["claim", *settings], rows)
+
+
+def _listed(claim: Claim) -> str:
+    if len(claim.rivals) == 1:
+        return claim.rivals[0]
+    equal = " and ".join(cost_title(cost) for cost in claim.equal)
+    return f"best of {len(claim.rivals)} others" + (f" with equal {equal}" if equal else "")
 
 
 def _counted(found: Mapping[str, ClaimFinding]) -> str:
@@ -100,4 +165,7 @@ def _counted(found: Mapping[str, ClaimFinding]) -> str:
 
 
 def _cell(finding: ClaimFinding | None) -> str:
-    return f"{signed(finding.difference)} **{finding.holding}**" if finding else DASH
+    if finding is None:
+        return DASH
+    whose = f" ({finding.whose})" if finding.whose else ""
+    return f"{signed(finding.difference)}{whose} **{finding.holding}**"

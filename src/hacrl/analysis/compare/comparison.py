@@ -113,7 +113,7 @@ class Sweep:
 
 
 def tune(suite: Suite, out: Path, pool: WorkerPool) -> Path:
-    """Run all sweeps and write the best values by sampled accuracy to a file; returns its path."""
+    """Run all sweeps and write the best values by greedy accuracy to a file; returns its path."""
     sweeps = sweeps_of(suite, out)
     run_plans([sweep.plan for sweep in sweeps.values()], pool)
     chosen = {setting: _best(sweep) for setting, sweep in sweeps.items()}
@@ -153,9 +153,9 @@ def sweeps_of(suite: Suite, out: Path) -> dict[str, Sweep]:
 
 
 def _best(sweep: Sweep) -> dict[str, Changes]:
-    """By method, the values with the highest accuracy in the main measure."""
+    """By method, the values with the highest greedy accuracy."""
     outcomes = Outcomes.read(sweep.plan)
-    scored = outcomes.scored(outcomes.tasks[0], outcomes.main_measure)
+    scored = outcomes.scored(outcomes.tasks[0], outcomes.primary[0])
     best: dict[str, Trial] = {}
     for trial in sweep.trials:
         current = best.setdefault(trial.method, trial)

@@ -16,6 +16,7 @@ from hacrl.training.evaluation import MEASURES, Measure, Problems
 
 When = Literal["before", "after"]
 Summary = dict[str, Any]
+PRIMARY: tuple[Measure, ...] = ("greedy", "pass_at_k")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +50,40 @@ class Outcomes:
         """The task trained on first, then the others."""
         return tuple(self.first["agents"][self.agents[0]]["after"])
 
-    @property
-    def measures(self) -> tuple[Measure, ...]:
-        """Those that were asked for."""
-        evaluation = self.first["agents"][self.agents[0]]["after"][self.tasks[0]]
-        return tuple(measure for measure in MEASURES if evaluation[measure] is not None)
+    def measures(self, task: str) -> tuple[Measure, ...]:
+        """Those that were asked for on a task."""
+        return _measured(self.first["agents"][self.agents[0]]["after"][task])
+
+    def curve_measures(self, task: str) -> tuple[Measure, ...]:
+        """Those of the evaluations during the runs, all of them; none if there were no such evaluations."""
+        agent = self.agents[0]
+        found = [
+            {measure for points in run["during"].values() for measure in _measured(points[agent][task])}
+            for runs in self.summaries.values()
+            for run in runs
+        ]
+        return tuple(m for m in self.measures(task) if all(m in measures for measures in found))
 
     @property
-    def main_measure(self) -> Measure:
-        """The one that shows most: sampled accuracy, or greedy if nothing was sampled."""
-        return "mean_at_k" if "mean_at_k" in self.measures else "greedy"
+    def primary(self) -> tuple[Measure, ...]:
+        """What claims are about: sampling more often right by being more certain is not enough for these."""
+        return tuple(measure for measure in self.measures(self.tasks[0]) if measure in PRIMARY)
+
+    @property
+    def units(self) -> list[list[int]]:
+        """The positions of the seeds behind each independent result.
+
+        With several bases the seeds of one base are averaged: two runs from the same weights say less about
+        other weights than two runs from different ones.
+        """
+        bases = [self.plan.base(seed) for seed in self.plan.seeds]
+        if len(set(bases)) < 2:
+            return [[position] for position in range(len(bases))]
+        return [[i for i, base in enumerate(bases) if base == one] for one in dict.fromkeys(bases)]
+
+    def _by_unit(self, values: Array, axis: int) -> Array:
+        """Means over the seeds of a unit, along the axis of seeds."""
+        return np.stack([values.take(unit, axis=axis).mean(axis=axis) for unit in self.units], axis=axis)
 
     @property
     def has_before(self) -> bool:
@@ -79,17 +104,21 @@ class Outcomes:
         return [found[0] for found in measured] if all(measured) else []
 
     def correct(self, method: str, task: str, measure: Measure) -> Array:
-        """Outcomes [agent, seed, problem]; not a number where a response could not be scored."""
+        """Outcomes [agent, unit, problem]; not a number where a response could not be scored."""
         return self._column(self.summaries[method], task, measure, "after")
 
-    def _column(self, runs: Sequence[Summary], task: str, measure: Measure, when: When) -> Array:
-        return np.array(
-            [
-                [run["agents"][agent][when][task]["problems"][measure] for run in runs]
-                for agent in self.agents
-            ],
-            dtype=float,
-        )
+    def _column(self, runs: Sequence[Summary], task: str, column: str, when: When) -> Array:
+        found = [
+            [run["agents"][agent][when][task]["problems"][column] for run in runs] for agent in self.agents
+        ]
+        return self._by_unit(np.array(found, dtype=float), axis=1)
+
+    def entropy(self, method: str, task: str, when: When) -> Array | None:
+        """[unit, problem] of the mean of the agents, in nats; None if nothing was sampled."""
+        runs = self.before if when == "before" else self.summaries[method]
+        if runs[0]["agents"][self.agents[0]][when][task]["problems"].get("entropy") is None:
+            return None
+        return np.asarray(self._column(runs, task, "entropy", when).mean(axis=0))
 
     def by_kind(self, method: str, task: str) -> dict[str, dict[str, float]]:
         """Kind of prompt -> agent -> greedy accuracy, mean over seeds."""
@@ -110,7 +139,7 @@ class Outcomes:
         }
 
     def scored(self, task: str, measure: Measure) -> dict[str, Array]:
-        """By method, "" before training: [agent, seed, problem] of the problems that all runs could score."""
+        """By method, "" before training: [agent, unit, problem] of the problems that all runs could score."""
         correct = {method: self.correct(method, task, measure) for method in self.plan.recipes}
         if self.has_before:
             correct[""] = self._column(self.before, task, measure, "before")
@@ -119,12 +148,12 @@ class Outcomes:
             raise ValueError(f"{task}: no problem was scored in every run; look at the verifier")
         return {method: values[:, :, scored] for method, values in correct.items()}
 
-    def problems(self, task: str) -> int:
+    def problems(self, task: str, measure: Measure) -> int:
         """How many there are."""
-        return len(self.first["agents"][self.agents[0]]["after"][task]["problems"]["ids"])
+        return len(self.first["agents"][self.agents[0]]["after"][task]["problems"][measure])
 
     def alike(self, method: str, task: str, when: When) -> Array:
-        """[seed, problem]: the share of pairs of agents that give the same greedy response."""
+        """[unit, problem]: the share of pairs of agents that give the same greedy response."""
         found = [
             [summary["agents"][agent][when][task]["problems"] for agent in self.agents]
             for summary in (self.before if when == "before" else self.summaries[method])
@@ -132,7 +161,7 @@ class Outcomes:
         responses = np.array([[Problems.from_dict(each).responses for each in run] for run in found])
         pairs = combinations(range(len(self.agents)), 2)
         same = np.array([responses[:, one] == responses[:, other] for one, other in pairs], dtype=float)
-        return np.asarray(same.mean(axis=0))
+        return self._by_unit(same.mean(axis=0), axis=0)
 
     def cost(self, method: str, key: str) -> float:
         """Mean over seeds of a run's steps or CPU seconds per agent; over agents too of what they count."""
@@ -153,25 +182,31 @@ class Outcomes:
         ]
 
     def curve(self, method: str, task: str, measure: Measure) -> tuple[list[int], Array]:
-        """Steps of the evaluations and their outcomes [evaluation, seed, problem], the mean over agents.
+        """Steps of the evaluations and their outcomes [evaluation, unit, problem], the mean over agents.
 
         The evaluations before the first step and after the last are among them.
         """
-        points = []
+        points: list[dict[int, Array]] = []
         for number, summary in enumerate(self.summaries[method]):
-            found = dict(summary["during"])
-            found[summary["steps"]] = {agent: kept["after"] for agent, kept in summary["agents"].items()}
+            evaluated = dict(summary["during"])
+            evaluated[summary["steps"]] = {name: kept["after"] for name, kept in summary["agents"].items()}
             if self.has_before:
-                found[0] = {agent: kept["before"] for agent, kept in self.before[number]["agents"].items()}
+                first = self.before[number]["agents"]
+                evaluated[0] = {name: kept["before"] for name, kept in first.items()}
             points.append(
-                {step: self._mean_of_agents(agents, task, measure) for step, agents in found.items()}
+                {step: self._mean_of_agents(agents, task, measure) for step, agents in evaluated.items()}
             )
         order = sorted(points[0])
-        return order, np.array([[seed[step] for seed in points] for step in order])
+        found = np.array([[seed[step] for seed in points] for step in order])
+        return order, self._by_unit(found, axis=1)
 
     def _mean_of_agents(self, evaluations: Summary, task: str, measure: Measure) -> Array:
         outcomes = [evaluations[agent][task]["problems"][measure] for agent in self.agents]
         return np.asarray(np.array(outcomes, dtype=float).mean(axis=0))
+
+
+def _measured(evaluation: Summary) -> tuple[Measure, ...]:
+    return tuple(measure for measure in MEASURES if evaluation.get(measure) is not None)
 
 
 def read_run(run: PlannedRun) -> Summary:

@@ -14,7 +14,7 @@ from typing import Any
 DIGITS = string.digits + string.ascii_uppercase + string.ascii_lowercase
 """Counts up to 61."""
 UNSCORED = "-"
-COUNTED = {"greedy": 1, "mean_at_k": None, "pass_at_k": 1}
+COUNTED = {"greedy": 1, "mean_at_k": None, "pass_at_k": 1, "pass_at_many": 1}
 """Columns of shares by the largest count behind one; None: the evaluation's samples."""
 EXACT = 1e-9
 
@@ -67,7 +67,9 @@ def _pack(evaluation: Values) -> Values:
         if problems.get(key) is not None
     }
     kinds = {kind: round(share["mean"], 6) for kind, share in evaluation["greedy_by_kind"].items()}
-    return {"samples": samples, "kinds": kinds, **columns}
+    if problems.get("entropy") is not None:
+        columns["entropy"] = problems["entropy"]
+    return {"samples": samples, "many": evaluation.get("many", 0), "kinds": kinds, **columns}
 
 
 def _unpack(packed: Values, groups: str, ids: list[str]) -> Values:
@@ -76,14 +78,17 @@ def _unpack(packed: Values, groups: str, ids: list[str]) -> Values:
         key: unpack_column(packed[key], most or samples) if key in packed else None
         for key, most in COUNTED.items()
     }
-    if any(values is not None and len(values) != len(ids) for values in (groups, *columns.values())):
+    entropy = packed.get("entropy")
+    whole = (groups, entropy, *(columns[key] for key in columns if key != "pass_at_many"))
+    if any(values is not None and len(values) != len(ids) for values in whole):
         raise ValueError("outcomes and problems differ in number")
     shares = {key: None if values is None else _mean(values) for key, values in columns.items()}
     return {
         **shares,
         "greedy_by_kind": {kind: {"mean": mean} for kind, mean in packed["kinds"].items()},
         "samples": samples,
-        "problems": {"ids": ids, "responses": list(groups), **columns},
+        "many": packed["many"],
+        "problems": {"ids": ids, "responses": list(groups), "entropy": entropy, **columns},
     }
 
 

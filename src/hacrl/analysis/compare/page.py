@@ -7,32 +7,41 @@ import os
 import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 from hacrl.analysis.compare.claims import claims_section
 from hacrl.analysis.compare.data import MadeWith
+from hacrl.analysis.compare.outcomes import PRIMARY
 from hacrl.analysis.compare.plan import Plan
 from hacrl.analysis.compare.plots import forest, lines
 from hacrl.analysis.compare.report import (
     DASH,
     READING,
     Section,
+    cost_title,
     markdown_table,
     measure_title,
     report,
     sections,
+    shown_cost,
 )
-from hacrl.analysis.compare.results import Experiment
-from hacrl.analysis.compare.statistics import Verdict
+from hacrl.analysis.compare.results import BUDGET, Experiment, Results, equal_budgets
+from hacrl.analysis.compare.statistics import Estimate, Verdict
 from hacrl.analysis.compare.suite import TUNED, Suite
+from hacrl.training.evaluation import Measure
 
 SHORT: dict[Verdict, str] = {"better": "better", "worse": "worse", "no difference seen": "?"}
 LEGEND = (
     "The difference to the reference in accuracy, for the mean of the agents, paired by seed and problem. "
     "*better* and *worse*: the corrected interval lies above or below 0. *?*: it contains 0, no difference "
     "was seen. Within a setting all differences in a measure are corrected together: the chance of any wrong "
-    "verdict among them is at most 5%. A dash: the method was not run there."
+    "verdict among them is at most 5%. A dash: the method was not run there. *=*: rollouts, updates and "
+    "trained tokens of both are within 10% of each other; *~*: rollouts and updates are, trained tokens "
+    "are not. Without a sign the budgets differ; they are in the tables of each setting."
 )
+BESIDE = (*BUDGET, "cpu_seconds")
+"""Costs shown beside every result, per agent."""
 PLOTTED = 8
 """Methods in a plot of learning curves, the first of the plan: more are hard to distinguish."""
 
@@ -67,15 +76,17 @@ def make_page(
     files = {name: plot for name, plot in drawn.items() if plot}
     about = [suite.file.about] if suite.file.about else []
     parts = [f"# {suite.file.title}", *about, *_what_was_run(suite, experiments, finished, made_with)]
-    parts += ["## Summary", LEGEND]
-    for reference in suite.file.references:
-        parts += _summary(suite, experiments, reference)
-        files[f"difference-to-{reference}.svg"] = _forest(experiments, reference)
-        parts.append(f"![Differences to {reference}]({folder}/difference-to-{reference}.svg)")
+    parts += ["## Summary", *_accuracies(experiments), LEGEND]
+    for reference, kind in product(suite.file.references, PRIMARY):
+        there = {name: e for name, e in experiments.items() if _has(e, reference, kind)}
+        if there:
+            plot = f"{kind.replace('_at_k', '')}-difference-to-{reference}.svg"
+            parts += _summary(experiments, there, reference, kind)
+            files[plot] = _forest(there, reference, kind)
+            parts.append(f"![Differences to {reference}]({folder}/{plot})")
     parts += _transfer(suite, experiments)
     if suite.file.claims:
-        outcomes = {setting: experiment.outcomes for setting, experiment in experiments.items()}
-        parts += claims_section(suite.file.claims, outcomes)
+        parts += claims_section(suite.file.claims, experiments)
     parts += ["## Every setting", READING]
     for name, experiment in experiments.items():
         parts += _setting(name, experiment, folder, curves=f"{name}.svg" in files)
@@ -151,62 +162,97 @@ def machine() -> str:
     return f"{platform.system()}, {os.cpu_count()} cores of {model}"
 
 
-def _summary(suite: Suite, experiments: Mapping[str, Experiment], reference: str) -> Iterator[str]:
-    first = next(iter(experiments.values()))
-    name = measure_title(first.outcomes.main_measure, first.results.samples)
-    yield f"### {name}: difference to {reference}"
-    yield _differences(suite, experiments, reference, {s: e.results.task for s, e in experiments.items()})
+def _has(experiment: Experiment, reference: str, kind: Measure) -> bool:
+    return reference in experiment.results.methods and kind in experiment.outcomes.primary
+
+
+def _accuracies(experiments: Mapping[str, Experiment]) -> Iterator[str]:
+    """Methods x settings in each primary measure, before training in the first row."""
+    for kind in PRIMARY:
+        found = {name: e.accuracy(e.results.task, kind) for name, e in experiments.items()}
+        shown = {name: accuracy for name, accuracy in found.items() if accuracy}
+        if not shown:
+            continue
+        methods = dict.fromkeys(label for a in shown.values() for label in a.mean.methods)
+        rows = [
+            [method, *(_mean(accuracy.mean.methods.get(method)) for accuracy in shown.values())]
+            for method in methods
+        ]
+        before = ["before training", *(_mean(accuracy.before.get("mean")) for accuracy in shown.values())]
+        yield f"### {_title(experiments, kind)}, mean of the agents"
+        yield markdown_table(["method", *shown], [before, *rows])
+
+
+def _mean(estimate: Estimate | None) -> str:
+    return f"{estimate.mean:.3f}" if estimate else DASH
+
+
+def _title(experiments: Mapping[str, Experiment], kind: Measure) -> str:
+    return measure_title(kind, next(iter(experiments.values())).results)
+
+
+def _summary(
+    experiments: Mapping[str, Experiment], there: Mapping[str, Experiment], reference: str, kind: Measure
+) -> Iterator[str]:
+    yield f"### {_title(experiments, kind)}: difference to {reference}"
+    yield _differences(experiments, reference, kind, {s: e.results.task for s, e in there.items()})
 
 
 def _differences(
-    suite: Suite, experiments: Mapping[str, Experiment], reference: str, tasks: Mapping[str, str]
+    experiments: Mapping[str, Experiment], reference: str, kind: Measure, tasks: Mapping[str, str]
 ) -> str:
-    """Methods x settings; the reference's own row holds its accuracy."""
-    methods = dict.fromkeys(label for e in experiments.values() for label in e.results.methods)
-    rows = []
-    for method in methods:
-        cells = []
-        for setting, experiment in experiments.items():
-            if setting not in tasks or method not in experiment.results.methods:
-                cells.append(DASH)
-            elif method == reference:
-                cells.append(f"{experiment.accuracy(tasks[setting]).mean.methods[method].mean:.3f}")
-            else:
-                cells.append(_cell(experiment, tasks[setting], method, reference))
-        rows.append([f"{method} (accuracy)" if method == reference else method, *cells])
-    return markdown_table(["method", *experiments], rows)
+    """Methods x settings that have the task."""
+    shown = {setting: experiments[setting] for setting in tasks}
+    methods = dict.fromkeys(label for e in shown.values() for label in e.results.methods)
+    rows = [
+        [method, *(_cell(e, tasks[setting], method, reference, kind) for setting, e in shown.items())]
+        for method in methods
+        if method != reference
+    ]
+    return markdown_table(["method", *shown], rows)
 
 
-def _cell(experiment: Experiment, task: str, method: str, reference: str) -> str:
-    found = experiment.difference(task, method, reference)
-    return f"{found.interval.mean:+.3f} {SHORT[found.verdict]}" if found else DASH
+def _cell(experiment: Experiment, task: str, method: str, reference: str, kind: Measure) -> str:
+    found = experiment.difference(task, method, reference, kind)
+    if not found:
+        return DASH
+    sign = ""
+    if equal_budgets(experiment.results, method, reference, BUDGET[:2]):
+        sign = " =" if equal_budgets(experiment.results, method, reference) else " ~"
+    return f"{found.interval.mean:+.3f} {SHORT[found.verdict]}{sign}"
 
 
-def _forest(experiments: Mapping[str, Experiment], reference: str) -> str:
+def _forest(experiments: Mapping[str, Experiment], reference: str, kind: Measure) -> str:
     panels = {
         setting: {
-            method: experiment.difference(experiment.results.task, method, reference)
+            method: experiment.difference(experiment.results.task, method, reference, kind)
             for method in experiment.results.methods
             if method != reference
         }
         for setting, experiment in experiments.items()
     }
-    return forest(panels, reference)
+    return forest(panels, f"{reference}, {_title(experiments, kind)}")
 
 
 def _transfer(suite: Suite, experiments: Mapping[str, Experiment]) -> Iterator[str]:
     """The same on tasks that no agent trained on."""
+    reference = suite.file.references[0]
     others = dict.fromkeys(task for e in experiments.values() for task in e.outcomes.tasks[1:])
     for task in others:
-        there = {setting: task for setting, e in experiments.items() if task in e.outcomes.tasks}
-        yield f"### On {task}, which no agent trained on: difference to {suite.file.references[0]}"
-        yield _differences(suite, experiments, suite.file.references[0], there)
+        there = {
+            s: task
+            for s, e in experiments.items()
+            if task in e.outcomes.tasks and reference in e.results.methods
+        }
+        if there:
+            yield f"### Greedy accuracy on {task}, which no agent trained on: difference to {reference}"
+            yield _differences(experiments, reference, "greedy", there)
 
 
 def _curves(name: str, experiment: Experiment) -> str | None:
-    results, wanted = experiment.results, experiment.outcomes.main_measure
+    results = experiment.results
     for curves in results.curves:
-        if (curves.task, curves.measure) == (results.task, wanted):
+        if (curves.task, curves.measure) == (results.task, "greedy"):
             drawn = {
                 method: [
                     (step / max(accuracy) * results.budgets[method]["rollouts"], value)
@@ -214,12 +260,12 @@ def _curves(name: str, experiment: Experiment) -> str | None:
                 ]
                 for method, accuracy in list(curves.accuracy.items())[:PLOTTED]
             }
-            return lines(drawn, name, "rollouts per agent", measure_title(wanted, results.samples))
+            return lines(drawn, name, "rollouts per agent", measure_title("greedy", results))
     return None
 
 
 def _setting(name: str, experiment: Experiment, folder: str, *, curves: bool) -> Iterator[str]:
-    """Costs and the main measure; all other tables are in a page of their own."""
+    """Measures and costs, and the primary measures by agent; all other tables are in a page of their own."""
     results, recipe = experiment.results, next(iter(experiment.outcomes.plan.recipes.values()))
     yield f"### {name}"
     agents = ", ".join(f"{agent.name} ({agent.model})" for agent in recipe.agents)
@@ -231,14 +277,42 @@ def _setting(name: str, experiment: Experiment, folder: str, *, curves: bool) ->
         yield "\n".join(f"- an agent was retired: {retired}" for retired in results.retired)
     if curves:
         yield f"![Learning curves of {name}]({folder}/{name}.svg)"
-    main = measure_title(experiment.outcomes.main_measure, results.samples)
-    costs, *others = sections(results)
-    yield _shown(costs)
-    yield from (_shown(section) for section in others if section.title == f"{main} on {results.task}")
+    yield _measures_and_costs(results)
+    primary = {f"{measure_title(kind, results)} on {results.task}" for kind in experiment.outcomes.primary}
+    yield from (_shown(section) for section in sections(results) if section.title in primary)
     yield (
-        f"[All tables of this setting]({folder}/{name}.md): greedy accuracy, pass@k, other tasks, learning "
-        "curves, kinds of prompts, similarity between agents."
+        f"[All tables of this setting]({folder}/{name}.md): all measures with intervals, other tasks, "
+        "learning curves, kinds of prompts, similarity between agents, entropy."
     )
+
+
+def _measures_and_costs(results: Results) -> str:
+    """Every measure of the mean of the agents beside what it cost, before training in the first row."""
+    accuracies = [a for a in results.accuracies if a.task == results.task or a.measure == "greedy"]
+    titles = [
+        measure_title(a.measure, results) if a.task == results.task else f"greedy on {a.task}"
+        for a in accuracies
+    ]
+    first = results.methods[0]
+    rows = [
+        [
+            "before training",
+            *(_mean(a.before.get("mean")) for a in accuracies),
+            *(_mean(found[first].get("before")) for found in (results.entropy, results.alike) if found),
+            *(DASH for _ in BESIDE),
+        ]
+    ]
+    rows += [
+        [
+            method,
+            *(_mean(a.mean.methods[method]) for a in accuracies),
+            *(_mean(found[method]["after"]) for found in (results.entropy, results.alike) if found),
+            *(shown_cost(results, method, key) for key in BESIDE),
+        ]
+        for method in results.methods
+    ]
+    more = ["entropy"] * bool(results.entropy) + ["alike"] * bool(results.alike)
+    return markdown_table(["method", *titles, *more, *map(cost_title, BESIDE)], rows)
 
 
 def _shown(section: Section) -> str:

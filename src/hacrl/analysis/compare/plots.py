@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from hacrl.analysis.compare.statistics import Difference, Verdict
+from hacrl.analysis.compare.statistics import Difference, Estimate, Verdict
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000", "#7f7f7f")
 """Okabe and Ito's palette, without its palest colour."""
@@ -68,6 +68,36 @@ def _panel(
             f'<circle cx="{mean:.1f}" cy="{y}" r="4" fill="{fill}" stroke="{colour}" stroke-width="2"/>'
         )
     return parts
+
+
+def bars(panels: Mapping[str, Mapping[str, Estimate]], title: str) -> str:
+    """Accuracies with their intervals as bars: a panel per setting, a bar of its own colour per row."""
+    rows = list(dict.fromkeys(row for found in panels.values() for row in found))
+    left, width, line, gap = 12 + 7 * max(map(len, rows), default=0), 180, 24, 22
+    top, bottom = 64, 64 + line * len(rows)
+    parts = [_text(12, 22, title, size=14, weight="bold")]
+    for row, name in enumerate(rows):
+        parts.append(_text(left - 10, top + line * (row + 0.5) + 4, name, anchor="end", size=12))
+    for number, (setting, found) in enumerate(panels.items()):
+        x0 = left + number * (width + gap)
+        parts.append(_text(x0, top - 10, setting, weight="bold", size=12))
+        parts.append(_line(x0, top - 4, x0, bottom, INK))
+        for row, name in enumerate(rows):
+            if name in found:
+                parts += _bar(found[name], x0, top + line * row, width, COLOURS[row % len(COLOURS)])
+    return _sheet(left + len(panels) * (width + gap), bottom + 16, parts)
+
+
+def _bar(value: Estimate, x0: float, y: float, width: float, colour: str) -> list[str]:
+    """A bar from 0 to 1, its interval, and the number beside it."""
+    room = width - 44
+    low, mean, high = (x0 + max(0.0, min(1.0, at)) * room for at in (value.low, value.mean, value.high))
+    shape = f'x="{x0:.1f}" y="{y + 4:.1f}" width="{mean - x0:.1f}" height="15"'
+    return [
+        f'<rect {shape} fill="{colour}" fill-opacity="0.75"/>',
+        _line(low, y + 11.5, high, y + 11.5, INK, 2),
+        _text(max(mean, high) + 6, y + 16, f"{value.mean:.2f}", size=12),
+    ]
 
 
 def lines(curves: Mapping[str, Points], title: str, x_name: str, y_name: str) -> str:

@@ -36,19 +36,21 @@ def report(results: Results) -> str:
 
 
 def sections(results: Results) -> Iterator[Section]:
-    """Costs, accuracies, curves, kinds of prompts, similarity."""
+    """Costs, accuracies, curves, kinds of prompts, similarity, entropy."""
     yield Section("Cost per agent", "\n\n".join(_budgets(results)))
     for accuracy in results.accuracies:
-        name = measure_title(accuracy.measure, results.samples)
+        name = measure_title(accuracy.measure, results)
         yield Section(f"{name} on {accuracy.task}", "\n\n".join(_accuracy(results, accuracy)))
     for curves in results.curves:
-        name = measure_title(curves.measure, results.samples)
+        name = measure_title(curves.measure, results)
         yield Section(f"{name} on {curves.task} during the run", "\n\n".join(_curves(results, curves)))
     for task in results.by_kind:
         body = "\n\n".join(_by_kind(results, task))
         yield Section(f"Greedy accuracy on {task} by kind of prompt", body)
     if results.alike:
         yield Section("Similarity between agents", "\n\n".join(_similarity(results)))
+    if results.entropy:
+        yield Section("Entropy of responses", "\n\n".join(_entropy(results)))
 
 
 def _heading(results: Results) -> Iterator[str]:
@@ -68,12 +70,19 @@ def _heading(results: Results) -> Iterator[str]:
 
 
 def _budgets(results: Results) -> Iterator[str]:
-    rows = [
-        [method, *(f"{results.budgets[method][key]:,.{1 if key == 'cpu_seconds' else 0}f}" for key in COSTS)]
-        for method in results.methods
-    ]
-    yield markdown_table(["method", *(key.replace("_", " ").replace("cpu", "CPU") for key in COSTS)], rows)
+    rows = [[method, *(shown_cost(results, method, key) for key in COSTS)] for method in results.methods]
+    yield markdown_table(["method", *map(cost_title, COSTS)], rows)
     yield "CPU seconds are those of training steps, verifiers included."
+
+
+def cost_title(key: str) -> str:
+    """A cost's name in a heading."""
+    return key.replace("_", " ").replace("cpu", "CPU")
+
+
+def shown_cost(results: Results, method: str, key: str) -> str:
+    """A cost per agent."""
+    return f"{results.budgets[method][key]:,.{1 if key == 'cpu_seconds' else 0}f}"
 
 
 def _accuracy(results: Results, accuracy: Accuracy) -> Iterator[str]:
@@ -139,16 +148,28 @@ def _of_agents(accuracies: Mapping[str, float]) -> str:
 
 def _similarity(results: Results) -> Iterator[str]:
     yield f"Share of test problems of {results.task} to which two agents give the same greedy response."
-    moments = list(next(iter(results.alike.values())))
-    rows = [
-        [method, *(_shown(results.alike[method][when]) for when in moments)] for method in results.methods
-    ]
-    yield markdown_table(["method", *moments], rows)
+    yield _moments(results.alike)
 
 
-def measure_title(measure: str, samples: int) -> str:
+def _entropy(results: Results) -> Iterator[str]:
+    yield (
+        f"Minus the mean log-prob of a sampled response to {results.task}, in nats, the mean of the agents: "
+        "sampled accuracy may rise just because responses become more certain."
+    )
+    yield _moments(results.entropy)
+
+
+def _moments(found: Mapping[str, Mapping[str, Estimate]]) -> str:
+    """A row for every method, a column before training and one after."""
+    moments = list(next(iter(found.values())))
+    rows = [[method, *(_shown(values[when]) for when in moments)] for method, values in found.items()]
+    return markdown_table(["method", *moments], rows)
+
+
+def measure_title(measure: str, results: Results) -> str:
     """The measure's name in a heading."""
-    return {"greedy": "Greedy accuracy"}.get(measure, measure_name(measure, samples))
+    name = measure_name(measure, results.samples, results.many)
+    return {"greedy": "Greedy accuracy"}.get(measure, name)
 
 
 def _shown(estimate: Estimate) -> str:

@@ -22,6 +22,10 @@ from hacrl.training.evaluation import Measure
 
 COSTS = ("steps", "rollouts", "generated_tokens", "trained_tokens", "updates", "cpu_seconds")
 
+BUDGET = ("rollouts", "updates", "trained_tokens")
+"""What two methods must have in common to have equal budgets."""
+TOLERANCE = 0.1
+
 
 @dataclass(frozen=True, slots=True)
 class Accuracy:
@@ -78,6 +82,8 @@ class Results:
     runs: int
     samples: int
     """k of mean@k and pass@k."""
+    many: int
+    """The large k of pass@k."""
     versions: dict[str, str]
     commits: list[str]
     budgets: dict[str, dict[str, float]]
@@ -89,6 +95,8 @@ class Results:
     """Greedy accuracy by task, method, kind of prompt and agent; only of tasks with several kinds."""
     alike: dict[str, dict[str, Estimate]]
     """By method, `before` and `after`: share of problems with the same greedy response of two agents."""
+    entropy: dict[str, dict[str, Estimate]]
+    """By method, `before` and `after`: of a sampled response to the trained task, in nats."""
     retired: list[str]
 
 
@@ -99,19 +107,25 @@ class Experiment:
     outcomes: Outcomes
     results: Results
 
-    def accuracy(self, task: str) -> Accuracy:
-        """In the main measure."""
-        wanted = self.outcomes.main_measure
-        return next(a for a in self.results.accuracies if (a.task, a.measure) == (task, wanted))
+    def accuracy(self, task: str, kind: Measure) -> Accuracy | None:
+        """All methods in a measure; None if it was not taken."""
+        return next((a for a in self.results.accuracies if (a.task, a.measure) == (task, kind)), None)
 
-    def difference(self, task: str, method: str, reference: str) -> Difference | None:
-        """Of the mean of the agents, in the main measure; None if one of them was not run."""
-        for contrast in self.accuracy(task).mean.contrasts:
+    def difference(self, task: str, method: str, reference: str, kind: Measure) -> Difference | None:
+        """Of the mean of the agents; None if one of them was not run or measured."""
+        accuracy = self.accuracy(task, kind)
+        for contrast in accuracy.mean.contrasts if accuracy else ():
             if (contrast.method, contrast.reference) == (method, reference):
                 return contrast.difference
             if (contrast.method, contrast.reference) == (reference, method):
                 return _mirrored(contrast.difference)  # each pair of references is compared once
         return None
+
+
+def equal_budgets(results: Results, one: str, other: str, costs: Sequence[str] = BUDGET) -> bool:
+    """Whether two methods cost the same per agent, within `TOLERANCE`."""
+    pairs = ((results.budgets[one][cost], results.budgets[other][cost]) for cost in costs)
+    return all(abs(a - b) <= TOLERANCE * max(abs(b), 1e-9) for a, b in pairs)
 
 
 def _mirrored(difference: Difference) -> Difference:
@@ -127,7 +141,7 @@ def make_results(
     same_problems(outcomes)
     plan, first = outcomes.plan, outcomes.first
     task, agent = outcomes.tasks[0], outcomes.agents[0]
-    wanted = [(task, kind) for task in outcomes.tasks for kind in outcomes.measures]
+    wanted = [(task, kind) for task in outcomes.tasks for kind in outcomes.measures(task)]
     accuracies = [_accuracy(outcomes, task, kind, references) for task, kind in wanted]
     evaluated_during_runs = all(recipe.evaluation.every for recipe in plan.recipes.values())
     return Results(
@@ -138,6 +152,7 @@ def make_results(
         seeds=plan.seeds,
         runs=len(plan.runs()),
         samples=first["agents"][agent]["after"][task]["samples"],
+        many=first["agents"][agent]["after"][task].get("many", 0),
         versions=versions,
         commits=commits,
         budgets={m: {key: outcomes.cost(m, key) for key in COSTS} for m in plan.recipes},
@@ -145,10 +160,11 @@ def make_results(
         curves=[
             draw_curves(outcomes, accuracy.task, accuracy.measure, references)
             for accuracy in accuracies
-            if evaluated_during_runs
+            if evaluated_during_runs and accuracy.measure in outcomes.curve_measures(accuracy.task)
         ],
         by_kind=_by_kind(outcomes),
         alike=_alike(outcomes, task),
+        entropy=_entropy(outcomes, task),
         retired=outcomes.retired(),
     )
 
@@ -161,7 +177,7 @@ def _accuracy(outcomes: Outcomes, task: str, kind: Measure, references: Sequence
         task=task,
         measure=kind,
         problems=problems,
-        left_out=outcomes.problems(task) - problems,
+        left_out=outcomes.problems(task, kind) - problems,
         mean=tabulate({method: values.mean(axis=0) for method, values in correct.items()}, references),
         worst=tabulate({method: _worst(values) for method, values in correct.items()}, references),
         agents={
@@ -173,7 +189,7 @@ def _accuracy(outcomes: Outcomes, task: str, kind: Measure, references: Sequence
 
 
 def _worst(correct: Array) -> Array:
-    """[seed, problem]: the outcomes of the agent that is worst with that seed."""
+    """[unit, problem]: the outcomes of the agent that is worst with that seed."""
     worst = correct.mean(axis=2).argmin(axis=0)
     return np.asarray(correct[worst, np.arange(correct.shape[1])])
 
@@ -198,11 +214,24 @@ def _by_kind(outcomes: Outcomes) -> dict[str, dict[str, dict[str, dict[str, floa
 def _alike(outcomes: Outcomes, task: str) -> dict[str, dict[str, Estimate]]:
     if len(outcomes.agents) < 2:
         return {}
-    moments: tuple[When, ...] = ("before", "after") if outcomes.has_before else ("after",)
     return {
-        method: {when: _estimate(outcomes.alike(method, task, when)) for when in moments}
+        method: {when: _estimate(outcomes.alike(method, task, when)) for when in _moments(outcomes)}
         for method in outcomes.plan.recipes
     }
+
+
+def _entropy(outcomes: Outcomes, task: str) -> dict[str, dict[str, Estimate]]:
+    found: dict[str, dict[str, Estimate]] = {}
+    for method in outcomes.plan.recipes:
+        for when in _moments(outcomes):
+            values = outcomes.entropy(method, task, when)
+            if values is not None:
+                found.setdefault(method, {})[when] = measure(values).interval()
+    return found
+
+
+def _moments(outcomes: Outcomes) -> tuple[When, ...]:
+    return ("before", "after") if outcomes.has_before else ("after",)
 
 
 def _estimate(values: Array) -> Estimate:
@@ -243,7 +272,7 @@ def _scored_everywhere(curves: dict[str, Array]) -> dict[str, Array]:
 
 
 def _area(share: Array, values: Array) -> Array:
-    """[seed, problem]: the mean height of each curve."""
+    """[unit, problem]: the mean height of each curve."""
     if len(share) == 1:
         return np.asarray(values[0])
     heights = (values[1:] + values[:-1]) / 2
@@ -257,7 +286,7 @@ def _at_equal(costs: dict[str, Array], curves: dict[str, Array], references: Seq
 
 
 def _at(budget: float, cost: Array, values: Array) -> Array:
-    """[seed, problem]: the curves' height at a cost."""
+    """[unit, problem]: the curves' height at a cost."""
     position = float(np.interp(budget, cost, np.arange(len(cost))))
     below = min(int(position), len(cost) - 1)
     above = min(below + 1, len(cost) - 1)

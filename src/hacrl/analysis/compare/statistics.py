@@ -61,6 +61,11 @@ class Measured:
         as_far = int(np.searchsorted(-self.errors, -abs(self.mean), side="right"))
         return (1 + as_far) / (1 + len(self.errors))
 
+    @property
+    def finest(self) -> float:
+        """The smallest level that has an interval."""
+        return 1 / (1 + len(self.errors))
+
     def interval(self, level: float = ALPHA) -> Estimate:
         """The mean +- the error that a share `level` of the draws exceeds. Contains 0 unless p <= level."""
         rank = int(level * (1 + len(self.errors)))

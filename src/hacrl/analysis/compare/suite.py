@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -21,6 +21,9 @@ Form = TypeVar("Form")
 
 TUNED = "tuned.yaml"
 """The file with the tuned values, in the plan's directory."""
+
+BEFORE = "before"
+"""In the README's table: the agents before training."""
 
 Changes = dict[Text, JsonValue]
 """Keys of a recipe, dotted or nested, and their values."""
@@ -57,18 +60,26 @@ class Setting(Settings):
 
 
 class Claim(Settings):
-    """A claim about two methods, judged by the difference between them."""
+    """A claim that a method is better than another, or than each of several."""
 
     text: Text
     better: Text
-    worse: Text
-    measure: Measure = "mean_at_k"
+    worse: Text | Labels
+    """A method, or several: the claim is about the best of them."""
+    equal: Annotated[tuple[Literal["rollouts", "updates", "trained_tokens"], ...], Field(strict=False)] = ()
+    """Of several, only those count that cost as much as `better`, within 10%."""
+    measure: Measure = "greedy"
     margin: AtLeast0 = 0.0
     """How much worse the better one may be: 0.01 means "at most a point worse"."""
     settings: Labels | None = None
     """null: all."""
     agents: Literal["mean", "each"] = "mean"
     """`each`: about every single agent instead of their mean."""
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        """The methods that it compares with."""
+        return (self.worse,) if isinstance(self.worse, str) else self.worse
 
 
 class Tuning(Settings):
@@ -86,7 +97,7 @@ class Readme(Settings):
 
     settings: Labels
     rows: dict[Text, Text | Labels]
-    """What a row is called -> the label of its method, or several: the best of them in each setting."""
+    """What a row is called -> the label of its method, `before` (training), or several labels: the best."""
 
     @property
     def labels(self) -> set[str]:
@@ -146,7 +157,7 @@ class Suite:
             label: variant.with_settings(tuned.get(label, {}))
             for label, variant in self.variants(setting).items()
         }
-        return plan_of(
+        plan = plan_of(
             self.recipe(setting),
             variants,
             self.file.seeds,
@@ -155,6 +166,7 @@ class Suite:
             name=setting,
             bases=self.file.bases,
         )
+        return replace(plan, recipes=_measured_before_once(plan.recipes))
 
     def references(self, setting: str) -> tuple[str, ...]:
         """Those that take part in a setting."""
@@ -206,11 +218,11 @@ def _unknown_names(file: SuiteFile) -> Iterator[Problem]:
         )
     yield from _missing("references", file.references, file.methods)
     for row, claim in enumerate(file.claims):
-        yield from _missing(f"claims.{row}", (claim.better, claim.worse), {*file.methods, *controls})
+        yield from _missing(f"claims.{row}", (claim.better, *claim.rivals), {*file.methods, *controls})
         yield from _missing(f"claims.{row}.settings", claim.settings or (), file.settings)
     if file.readme:
         yield from _missing("readme.settings", file.readme.settings, file.settings)
-        yield from _missing("readme.rows", sorted(file.readme.labels), file.methods)
+        yield from _missing("readme.rows", sorted(file.readme.labels), (*file.methods, BEFORE))
     if file.tuning:
         yield from _missing("tuning.sweeps", file.tuning.sweeps, {*file.methods, *controls})
         for seed in set(file.seeds) & set(file.tuning.seeds):
@@ -234,6 +246,16 @@ def _variant(label: str, choice: MethodChoice, faults: Faults, where: str) -> Va
     return variant.with_settings({f"method.{key}": value for key, value in own.items()}).with_settings(
         settings
     )
+
+
+def _measured_before_once(recipes: Mapping[str, Recipe]) -> dict[str, Recipe]:
+    """Agents are the same under every method before the first step: the first method's runs measure them."""
+    first, *others = recipes
+    unmeasured = {label: recipes[label].evaluation.model_copy(update={"before": False}) for label in others}
+    return {first: recipes[first]} | {
+        label: recipes[label].model_copy(update={"evaluation": evaluation})
+        for label, evaluation in unmeasured.items()
+    }
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hacrl.analysis.compare.comparison import current_commit, with_dtypes
 from hacrl.analysis.compare.data import DataFile, complete_part, data_file
-from hacrl.analysis.compare.page import Finished, Page, machine, make_page
+from hacrl.analysis.compare.page import Finished, machine, make_page
 from hacrl.analysis.compare.plan import Plan, PlannedRun, forget_settings, write_plan
+from hacrl.analysis.compare.readme import readme_picture, readme_text, with_table
 from hacrl.analysis.compare.results import Experiment, make_results
 from hacrl.analysis.compare.runner import run_all
-from hacrl.analysis.compare.suite import Suite
+from hacrl.analysis.compare.suite import Readme, Suite
 from hacrl.analysis.compare.workers import WorkerPool
-from hacrl.runs.files import make_directory, write_atomic
+from hacrl.runs.files import make_directory, read_bytes, write_atomic
+
+Experiments = dict[str, Experiment]
+"""By setting."""
+PICTURE = "readme.svg"
 
 
-def run_suite(suite: Suite, out: Path, page: Path, pool: WorkerPool, again: Sequence[str] = ()) -> None:
+def run_suite(
+    suite: Suite, out: Path, page: Path, pool: WorkerPool, again: Sequence[str] = ()
+) -> Experiments:
     """Run what is not finished yet, then write the page and its other files.
 
     Outcomes are kept in `data_folder(page)` as soon as a run ends. Methods `again` are run anew.
@@ -30,7 +38,7 @@ def run_suite(suite: Suite, out: Path, page: Path, pool: WorkerPool, again: Sequ
         files[setting].accept(plan)
         write_plan(plan, current_commit())
     _run_missing(suite, plans, files, pool)
-    write_page(suite, files, page)
+    return write_page(suite, files, page)
 
 
 def _run_missing(
@@ -87,28 +95,53 @@ def _by_seed(plans: Mapping[str, Plan]) -> Iterator[PlannedRun]:
                 yield plan.run(method, plan.seeds[number])
 
 
-def page_from_data(suite: Suite, folder: Path, page: Path) -> None:
+def page_from_data(suite: Suite, folder: Path, page: Path) -> Experiments:
     """Write the page from outcomes alone: nothing is run."""
     if not folder.is_dir():
         raise ValueError(f"--from {folder}: expected a directory of outcomes, as `hacrl results` writes it")
     files = {setting: data_file(folder, setting) for setting in suite.file.settings}
     for setting, file in files.items():
         file.accept(suite.plan(setting, Path()))
-    write_page(suite, files, page)
+    return write_page(suite, files, page)
 
 
-def write_page(suite: Suite, files: Mapping[str, DataFile], page: Path) -> None:
+def write_page(suite: Suite, files: Mapping[str, DataFile], page: Path) -> Experiments:
     """From the complete part of every setting; the page says how much of the plan that is."""
-    made = assemble(suite, files, page.stem)
+    experiments, finished = complete_experiments(suite, files)
+    made_with = {setting: files[setting].made_with(e.outcomes.plan) for setting, e in experiments.items()}
+    made = make_page(suite, experiments, finished, made_with, page.stem)
     folder = page.with_suffix("")
     make_directory(folder)
     for name, text in made.files.items():
         write_atomic(folder / name, text.encode())
     write_atomic(page, made.text.encode())
+    return experiments
 
 
-def assemble(suite: Suite, files: Mapping[str, DataFile], folder: str) -> Page:
-    """The page with everything that is complete; `ValueError` if nothing is."""
+def write_readme(suite: Suite, experiments: Experiments, page: Path, readme: Path) -> None:
+    """Write the table and its picture, which is beside the page's other files, into the README."""
+    shown = shown_in(suite, readme)
+    if not any(setting in experiments for setting in shown.settings):
+        raise ValueError(f"--readme {readme}: none of its settings is finished: {', '.join(shown.settings)}")
+    picture = page.with_suffix("") / PICTURE
+    write_atomic(picture, readme_picture(shown, experiments).encode())
+    link = Path(os.path.relpath(picture, readme.parent)).as_posix()
+    table = readme_text(shown, experiments, link)
+    write_atomic(readme, with_table(read_bytes(readme).decode(), table, f"--readme {readme}").encode())
+
+
+def shown_in(suite: Suite, readme: Path) -> Readme:
+    """What the README's table shows; `ValueError` if there is no table, or no place for it."""
+    if suite.file.readme is None:
+        raise ValueError(f"--readme {readme}: {suite.path} has no `readme`, which says what the table shows")
+    with_table(read_bytes(readme).decode(errors="replace"), "", f"--readme {readme}")
+    return suite.file.readme
+
+
+def complete_experiments(
+    suite: Suite, files: Mapping[str, DataFile]
+) -> tuple[Experiments, dict[str, Finished]]:
+    """The complete part of every setting that has one; `ValueError` if none has."""
     experiments, finished = {}, {}
     for setting, file in files.items():
         plan = suite.plan(setting, Path())
@@ -121,8 +154,7 @@ def assemble(suite: Suite, files: Mapping[str, DataFile], folder: str) -> Page:
         raise ValueError(
             f"{suite.path}: no setting has two finished seeds of any method; run the plan without --from"
         )
-    made_with = {setting: files[setting].made_with(e.outcomes.plan) for setting, e in experiments.items()}
-    return make_page(suite, experiments, finished, made_with, folder)
+    return experiments, finished
 
 
 def _experiment(suite: Suite, setting: str, part: Plan, file: DataFile) -> Experiment:

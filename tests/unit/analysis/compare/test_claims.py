@@ -1,11 +1,13 @@
 """Claims are judged by intervals alone."""
 
+from dataclasses import replace
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hacrl.analysis.compare.claims import judge
+from hacrl.analysis.compare.claims import claims_section, judge
 from hacrl.analysis.compare.suite import Claim
-from helpers_compare import finish, read
+from helpers_compare import experiment, finish
 from helpers_suite import finish_all, suite
 
 
@@ -14,7 +16,7 @@ def outcomes(folder, solved, names=("pair",)):
     plans = {name: found.plan(name, folder / "out") for name in names}
     for plan in plans.values():
         finish_all(plan, solved)
-    return {name: read(plan) for name, plan in plans.items()}
+    return {name: experiment(plan) for name, plan in plans.items()}
 
 
 def solved(count):
@@ -46,10 +48,10 @@ def test_said_of_each_agent_the_one_that_lost_decides(tmp_path):
         of_bob = 5 if run.method == "hacpo" else 20
         ended = {"ada": solved(40), "bob": solved(of_bob)}
         finish(planned, run.method, run.seed, ended, during={2: ended})
-    found = {"pair": read(planned)}
+    found = {"pair": experiment(planned)}
     assert judge(claim("hacpo", "gspo"), found)["pair"].difference.mean == -15 / 80
     each = judge(claim("hacpo", "gspo", agents="each", margin=0.01), found)["pair"]
-    assert each.holding == "does not hold"
+    assert (each.holding, each.whose) == ("does not hold", "bob")
     assert abs(each.difference.mean + 15 / 40) < 1e-12
     other_way = judge(claim("gspo", "hacpo", agents="each", margin=0.01), found)["pair"]
     assert other_way.holding == "holds"
@@ -60,7 +62,39 @@ def test_settings_without_one_of_the_methods_say_nothing(tmp_path):
     found = outcomes(tmp_path, {"wide": 30}, ("pair", "short"))
     assert list(judge(claim("wide", "gspo"), found)) == ["short"]
     assert list(judge(claim("hacpo", "gspo", settings=("pair",)), found)) == ["pair"]
-    assert judge(Claim(text="t", better="hacpo", worse="gspo"), found) == {}, "nothing was sampled"
+    assert judge(Claim(text="t", better="hacpo", worse="gspo", measure="pass_at_k"), found) == {}, (
+        "nothing was sampled"
+    )
+
+
+def test_of_several_rivals_the_best_decides(tmp_path):
+    found = outcomes(tmp_path, {"hacpo": (30, 31, 30), "gspo": (10, 11, 10), "gspo_x2": (25, 25, 24)})
+    one = judge(claim("hacpo", ["gspo", "gspo_x2"]), found)["pair"]
+    assert (one.holding, one.whose) == ("holds", "gspo_x2")
+    assert one == replace(judge(claim("hacpo", "gspo_x2"), found)["pair"], whose="gspo_x2"), (
+        "better than all of them needs no correction for their number"
+    )
+    other = judge(claim("gspo", ["gspo_x2", "hacpo"]), found)["pair"]
+    assert (other.holding, other.whose) == ("does not hold", "hacpo")
+    alone = judge(claim("gspo", "hacpo"), found)["pair"].difference
+    assert other.difference.high > alone.high, "that any of them is better needs one"
+
+
+def test_rivals_with_other_budgets_do_not_count_if_the_claim_says_so(tmp_path):
+    planned = suite(tmp_path).plan("pair", tmp_path / "out")
+    costs = {"gspo": 5, "gspo_x2": 21, "hacpo": 20}
+    for run in planned.runs():
+        ended = dict.fromkeys(("ada", "bob"), solved({"gspo": 40, "gspo_x2": 4, "hacpo": 24}[run.method]))
+        finish(planned, run.method, run.seed, ended, updates=costs[run.method], during={2: ended})
+    found = {"pair": experiment(planned)}
+    rivals = ["gspo", "gspo_x2"]
+    assert judge(claim("hacpo", rivals), found)["pair"].holding == "does not hold"
+    assert judge(claim("hacpo", rivals, equal=["rollouts"]), found)["pair"].whose == "gspo"
+    equal = judge(claim("hacpo", rivals, equal=["rollouts", "updates"]), found)["pair"]
+    assert (equal.holding, equal.difference.mean) == ("holds", 0.5)
+    assert judge(claim("hacpo", ["gspo"], equal=["updates"]), found) == {}
+    text = "\n".join(claims_section([claim("hacpo", rivals, equal=["updates"])], found))
+    assert "t (greedy accuracy: hacpo - best of 2 others with equal updates)" in text
 
 
 @settings(max_examples=15)

@@ -148,7 +148,7 @@ def test_a_method_is_run_again_with_other_settings_only_on_request(tmp_path, mon
     monkeypatch.setattr("hacrl.analysis.compare.suite_runs.run_all", run_all)
     run_suite(other, tmp_path / "out", tmp_path / "page.md", NO_WORKERS, ["hacpo"])
     assert sorted(begun) == sorted(f"{s}/hacpo/seed_{seed}" for s in ("pair", "short") for seed in (0, 1, 2))
-    assert "| hacpo | +0.617 better |" in (tmp_path / "page.md").read_text()
+    assert "| hacpo | +0.617 better = |" in (tmp_path / "page.md").read_text()
 
 
 def test_seeds_come_in_turn_and_what_the_readme_shows_comes_first(tmp_path):

@@ -32,11 +32,13 @@ def test_the_summary_holds_differences_verdicts_and_dashes(page):
     text = page.read_text()
     assert "24 runs: 2 settings, each method with the reported seeds 0, 1, 2" in text
     of_gspo, of_x2 = (part.split("###")[0] for part in text.split("difference to gspo")[1:3])
-    assert "| gspo (accuracy) | 0.258 | 0.258 |" in of_gspo
-    assert "| hacpo | +0.500 better | +0.500 better |" in of_gspo
-    assert "| gspo_x2 | -0.008 ? | -0.008 ? |" in of_gspo
-    assert f"| wide | {DASH} | -0.008 ? |" in of_gspo
-    assert "| gspo | +0.008 ? | +0.008 ? |" in of_x2, "the same comparison from the other side"
+    accuracy = text.split("### Greedy accuracy, mean of the agents")[1].split("###")[0]
+    assert "| before training | 0.000 | 0.000 |" in accuracy
+    assert "| gspo | 0.258 | 0.258 |" in accuracy
+    assert "| hacpo | +0.500 better = | +0.500 better = |" in of_gspo
+    assert "| gspo_x2 | -0.008 ? = | -0.008 ? = |" in of_gspo
+    assert f"| wide | {DASH} | -0.008 ? = |" in of_gspo
+    assert "| gspo | +0.008 ? = | +0.008 ? = |" in of_x2, "the same comparison from the other side"
 
 
 def test_sentences_about_claims_are_computed(page):
@@ -47,7 +49,9 @@ def test_sentences_about_claims_are_computed(page):
 
 def test_every_setting_has_its_tables_and_plots_that_can_be_read(page):
     text = page.read_text()
-    assert text.count("#### Cost per agent") == 2
+    row = "| hacpo | 0.758 | 0.758 | 100 | 8 | 2,000 | 3.0 |"  # greedy, alike, and what they cost
+    assert text.count(row) == 2
+    assert text.count("| before training | 0.000 | 1.000 |") == 2
     assert text.count("#### Greedy accuracy on") == 2
     for setting in ("pair", "short"):
         assert f"(results/{setting}.md)" in text
@@ -55,12 +59,13 @@ def test_every_setting_has_its_tables_and_plots_that_can_be_read(page):
         assert all(title in everything for title in ("## Greedy accuracy on", "## Similarity between agents"))
     shown = {line.split("(")[-1].rstrip(")") for line in text.splitlines() if line.startswith("![")}
     assert shown == {
-        f"results/{name}.svg" for name in ("pair", "short", "difference-to-gspo", "difference-to-gspo_x2")
+        f"results/{name}.svg"
+        for name in ("pair", "short", "greedy-difference-to-gspo", "greedy-difference-to-gspo_x2")
     }
     for plot in shown:
         root = ElementTree.fromstring((page.parent / plot).read_text())
         assert root.tag.endswith("svg")
-    forest = ElementTree.fromstring((page.parent / "results/difference-to-gspo.svg").read_text())
+    forest = ElementTree.fromstring((page.parent / "results/greedy-difference-to-gspo.svg").read_text())
     assert len([part for part in forest if part.tag.endswith("circle")]) == 2 + 4, "one for each difference"
     curves = ElementTree.fromstring((page.parent / "results/pair.svg").read_text())
     assert len([part for part in curves if part.tag.endswith("polyline")]) == 3
