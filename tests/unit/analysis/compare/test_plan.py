@@ -45,6 +45,7 @@ def test_the_recipes_settings_stay_with_their_method(tmp_path):
         "clip_low": 3e-4,
         "clip_high": 4e-4,
         "epochs": 1,
+        "prompt_factor": 1,
     }
 
 

@@ -47,13 +47,13 @@ def test_the_picture_has_a_bar_for_every_row_of_every_setting(made):
 def test_the_table_is_written_between_the_marks_and_nothing_else_changes(made):
     found, experiments, folder = made
     path = folder / "README.md"
-    path.write_text(f"# Title\n\n{BEGIN}\n\nold\n\n{END}\n\nText.\n")
+    path.write_text(f"# Title\n\n{BEGIN}\n\nan earlier one\n\n{END}\n\nText.\n")
     write_readme(found, experiments, folder / "docs" / "page.md", path)
     text = path.read_text()
     assert text.startswith(f"# Title\n\n{BEGIN}\n\n![Greedy accuracy")
     assert text.endswith(f"\n\n{END}\n\nText.\n")
     assert "(docs/page/readme.svg)" in text
-    assert "old" not in text
+    assert "an earlier one" not in text
     assert (folder / "docs/page/readme.svg").exists()
     write_readme(found, experiments, folder / "docs" / "page.md", path)
     assert path.read_text() == text

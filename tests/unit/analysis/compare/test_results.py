@@ -1,12 +1,14 @@
 """Results from runs whose outcomes are known."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from hacrl.analysis.compare.comparison import choose_references, run_comparison
 from hacrl.analysis.compare.report import report
 from hacrl.analysis.compare.results import make_results
+from hacrl.analysis.compare.statistics import measure, within_range
 from hacrl.analysis.compare.workers import WorkerPool
 from helpers_compare import finish, plan, read
 
@@ -162,3 +164,26 @@ def test_a_finished_comparison_only_writes_its_results(planned):
     assert verdict == found.accuracies[0].mean.contrasts[0].difference.verdict
     assert (planned.out / "results.md").read_text() == report(found)
     assert not any((planned.out / "logs").iterdir())
+
+
+def test_seeds_from_one_base_are_one_result(tmp_path):
+    """Two bases with two seeds each: intervals are those of the two means by base."""
+    four = replace(plan(tmp_path, ["hacpo", "gspo"], seeds=4), bases=(3, 5))
+    assert [four.run("gspo", seed).recipe.agents[0].model for seed in range(2)] == ["models/ada"] * 2
+    for seed, more in enumerate((0, 4, 2, 2)):
+        finish(four, "gspo", seed, solved(2))
+        finish(four, "hacpo", seed, solved(2 + more))
+    assert read(four).units == [[0, 2], [1, 3]]
+    [greedy] = results(four).accuracies
+    values = read(four).scored("digits", "greedy")["hacpo"].mean(axis=0)
+    assert values.shape == (2, 8)
+    assert greedy.mean.methods["hacpo"] == within_range(measure(values).interval())
+    one_base = replace(four, bases=(3,))
+    assert read(one_base).units == [[0], [1], [2], [3]]
+
+
+def test_every_base_has_toy_models_of_its_own(tmp_path):
+    agents = [{"name": name, "model": "toy:state-a"} for name in ("ada", "bob")]
+    three = replace(plan(tmp_path, ["hacpo", "gspo"], seeds=3, agents=agents), bases=(0, 2))
+    models = [three.run("gspo", seed).recipe.agents[0].model for seed in range(3)]
+    assert models == ["toy:state-a", "toy:state-a@2", "toy:state-a"]

@@ -25,6 +25,11 @@ def test_a_setting_lays_its_recipe_and_its_methods_over_what_is_common(tmp_path)
     assert plan.runs()[0].directory.path == tmp_path / "out" / "short" / "runs" / "gspo" / "seed_0"
 
 
+def test_agents_are_measured_before_training_by_the_first_method_alone(tmp_path):
+    recipes = suite(tmp_path).plan("pair", tmp_path).recipes
+    assert [recipe.evaluation.before for recipe in recipes.values()] == [True, False, False]
+
+
 def test_tuned_values_belong_to_one_method_of_one_setting(tmp_path):
     (tmp_path / "tuned.yaml").write_text("pair: {hacpo: {optimiser.learning_rate: 0.25}}")
     read = suite(tmp_path)
@@ -93,6 +98,9 @@ def test_faults_of_a_setting_are_those_of_every_method_without_its_own(tmp_path)
             r"faults.shufled: unknown key; did you mean 'shuffled'\?",
         ),
         ({"tuning": {"seeds": [2], "sweeps": {}}}, "tuning.seeds: 2 is a reported seed"),
+        ({"bases": [-1]}, "bases.0: .*got -1"),
+        ({"readme": {"settings": ["pair"], "rows": {"x": "gpso"}}}, r"readme.rows: .*did you mean 'gspo'\?"),
+        ({"readme": {"settings": ["par"], "rows": {}}}, r"readme.settings: .*did you mean 'pair'\?"),
         (
             {"settings": PLAN["settings"] | {"pair": {"recipe": "pair.yaml", "controls": {"gspo": None}}}},
             "gspo: ",
