@@ -38,7 +38,7 @@ def test_the_page_shows_every_example_as_it_is():
         assert file.startswith(text) if name.endswith(".jsonl") else file == text, name
     examples = {path.name for path in (ROOT / "examples").iterdir() if path.is_file()}
     unshown = examples - {Path(name).name for name, _ in SHOWN}
-    assert unshown == {".gitignore", "make_models.py", "minimal_loop.py"}
+    assert unshown == {".gitignore", "make_models.py", "minimal_loop.py", "trl_pool.py"}
     assert "python make_models.py" in COMMANDS
 
 
