@@ -26,7 +26,7 @@ HOSTILE = 1 * MORE
 """Values drawn for each key: of a kind that it does not take, and of all others."""
 READERS = ("doctor", "doctor", "train", "simulate", "compare")
 """All of them read a recipe first; the ones that train only get recipes that must be refused."""
-MAY_BE_A_NAME = ("task", "method", "runtime", "agents.0.engine", "evaluation.tasks")
+MAY_BE_A_NAME = ("task", "method", "runtime", "agents.0.engine", "evaluation.tasks", "exchange.pool")
 
 SIMPLE = {
     str: {"text"},

@@ -14,6 +14,7 @@ from hacrl.cli.common import fail, say, show, user_errors
 if TYPE_CHECKING:
     from hacrl.pool import Entry, PoolKey
 
+KEY_VARIABLE = "HACRL_POOL_KEY"
 EVERYTHING = 10**9
 """A quota and an age that nothing exceeds."""
 
@@ -30,8 +31,12 @@ def pool(
     limit: Annotated[int, typer.Option(min=1, help="Responses to show, at most.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     key_env: Annotated[
-        str, typer.Option(help="Environment variable with the pool's key; unset: signatures are not checked.")
-    ] = "HACRL_POOL_KEY",
+        str | None,
+        typer.Option(
+            show_default="HACRL_POOL_KEY, if it is set",
+            help="Environment variable with the pool's key; without, signatures are not checked.",
+        ),
+    ] = None,
     password_env: Annotated[
         str | None, typer.Option(show_default="none", help="Environment variable with the password of Redis.")
     ] = None,
@@ -42,7 +47,7 @@ def pool(
     """
     with user_errors():
         key = _key(key_env, needed=verify)
-        contents = _read(url, os.environ.get(password_env or ""), key, source, limit)
+        contents = _read(url, _password(password_env), key, source, limit)
         if not contents.writers:
             raise ValueError(f"{url} holds no pool: nothing has been written there")
         if source is not None and not contents.newest:
@@ -58,7 +63,7 @@ def pool(
         refused = ", ".join(f"{cause} {count:,}" for cause, count in sorted(contents.refused.items()))
         say(f"{sum(contents.entries.values()):,} entries; refused: {refused or 'none'}")
         if key is None:
-            say(f"Signatures were not checked: {key_env} is not set.")
+            say(f"Signatures were not checked: {KEY_VARIABLE} is not set.")
     if verify and contents.refused:
         fail(f"{url}: {contents.refused.total():,} lines would be refused", code=1)
 
@@ -75,17 +80,29 @@ class _Contents:
     newest: deque[Entry]
 
 
-def _key(variable: str, *, needed: bool) -> PoolKey | None:
+def _key(variable: str | None, *, needed: bool) -> PoolKey | None:
+    """The key from the variable that is named, or from the usual one if that is set."""
     from hacrl.pool import pool_key
 
-    return pool_key(variable) if needed or os.environ.get(variable) else None
+    if variable is None and not needed and KEY_VARIABLE not in os.environ:
+        return None
+    return pool_key(KEY_VARIABLE if variable is None else variable)
+
+
+def _password(variable: str | None) -> str | None:
+    if variable is not None and not os.environ.get(variable):
+        raise ValueError(f"--password-env: the environment variable {variable} is not set")
+    return os.environ[variable] if variable is not None else None
 
 
 def _read(url: str, password: str | None, key: PoolKey | None, source: str | None, limit: int) -> _Contents:
     from hacrl.pool import Reader, open_place
     from hacrl.pool.places import read_all
 
-    place = open_place(url, password=password)
+    try:
+        place = open_place(url, password=password)
+    except ValueError as error:
+        raise ValueError(f"URL: {error}") from error
     reader = Reader(key, max_staleness=EVERYTHING, quota=EVERYTHING)
     found = _Contents(
         place.segments(), Counter(), Counter(), defaultdict(int), Counter(), deque(maxlen=limit)
