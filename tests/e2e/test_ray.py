@@ -89,10 +89,18 @@ def test_ray_equals_one_process_bit_by_bit(settings, local, tmp_path):
     assert outcome(tmp_path / "ray") == local
     lines = [json.loads(line) for line in (tmp_path / "ray" / "metrics.jsonl").read_text().splitlines()]
     moved = {key: value for key, value in lines[1].items() if key.startswith("runtime/")}
-    assert sorted(moved) == [
-        f"runtime/{name}/bytes_per_{kind}_token" for name in ("ada", "eve") for kind in ("drawn", "trained")
-    ]
-    assert all(5 < value < 200 for value in moved.values()), moved
+    for name in ("ada", "eve"):
+        drawn, trained = (moved[f"runtime/{name}/bytes_per_{kind}_token"] for kind in ("drawn", "trained"))
+        assert 5 < drawn < 200
+        assert 5 < trained < 200
+        assert moved[f"runtime/{name}/bytes_drawn"] == pytest.approx(
+            drawn * lines[1][f"agent/{name}/num_tokens"]
+        )
+        assert moved[f"runtime/{name}/memory/0"] > 1e8  # a process with torch in it
+    begin, end = (
+        [lines[1][f"time/{edge}/sample/{name}"] for name in ("ada", "eve")] for edge in ("begin", "end")
+    )
+    assert max(begin) < min(end)  # they sample at the same time
 
 
 class Watching(Silent):

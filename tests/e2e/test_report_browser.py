@@ -82,6 +82,7 @@ def test_every_plot_is_drawn(page: Browser) -> None:
         "ratios": 6,
         "lengths": 4,
         "speed": 2,
+        "timeline": 2,
         "metrics": 1,
     }
     for section, least in plots.items():
@@ -90,6 +91,7 @@ def test_every_plot_is_drawn(page: Browser) -> None:
     assert page.run(f"{empty}.length") == 0
     assert count(page, "#ratios rect.bar") > 20
     assert count(page, "#ratios rect.window") == 2 * 2
+    assert count(page, "#timeline rect.phase") == 2 * 3 + 2  # three agents sample and update, the loop works
     assert count(page, ".matrix td.heat") == 6
     attributes = "[...document.querySelectorAll('svg *')].flatMap(node => [...node.attributes])"
     assert page.run(f"{attributes}.some(attribute => attribute.value.includes('NaN'))") is False

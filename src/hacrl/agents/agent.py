@@ -66,6 +66,9 @@ class Agent(Protocol):
     def fingerprint(self) -> str:
         """16 hex digits that change when a weight changes, and only then (see `hacrl.agents.fingerprint`)."""
 
+    def memory(self) -> list[int]:
+        """Bytes in use by each of its processes (see `hacrl.agents.memory_use`)."""
+
     def write_state(self, folder: str | Path) -> None:
         """Write the exact training state as safetensors files; they are on the disk when it returns."""
 

@@ -22,6 +22,7 @@ from hacrl.agents.errors import AgentError, explain_out_of_memory
 from hacrl.agents.features import prompt_features
 from hacrl.agents.fingerprint import fingerprint
 from hacrl.agents.logp_check import checked
+from hacrl.agents.memory_use import bytes_in_use
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.precision import SMALL
 from hacrl.agents.ranks import Ranks, whole_state
@@ -330,6 +331,10 @@ class Policy:
             return own
         room = self._engine.context_length
         return room if own is None else min(own, room)
+
+    def memory(self) -> list[int]:
+        """Bytes in use by this process: on a GPU, the most since the last call."""
+        return [bytes_in_use(self.device)]
 
     def fingerprint(self) -> str:
         """16 hex digits that change when a weight changes, and only then (see `hacrl.agents.fingerprint`)."""

@@ -108,6 +108,7 @@ class AgentProxy(ABC):
     update = _forward(Policy.update)
     gradient = _forward(Policy.gradient)
     fingerprint = _forward(Policy.fingerprint)
+    memory = _forward(Policy.memory)
     write_state = _forward(Policy.write_state)
     read_state = _forward(Policy.read_state)
     save = _forward(Policy.save)

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 ATTEMPTS = 4
 """How often a call is retried before the agent counts as lost: the call itself may crash the agent."""
-SPLIT_OVER_RANKS = frozenset({"sample", "score", "features"})
+SPLIT_OVER_RANKS = frozenset({"sample", "score", "features", "memory"})
 """Methods for which every rank returns its share; otherwise all ranks return the same."""
 
 

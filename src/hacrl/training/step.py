@@ -174,4 +174,5 @@ def update(member: Member, record: StepRecord) -> list[UpdateReport]:
                 reports += member.policy.update([mini_batch], objective, number, steps_done)
         except NonFiniteLoss as error:
             record.failures[member.name] = str(error)
+    record.memory[member.name] = member.policy.memory()
     return reports

@@ -53,6 +53,8 @@ def step_metrics(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]
     for name, late in record.staleness.items():
         values[f"async/{name}/staleness"] = late
         values[f"async/{name}/dropped"] = record.dropped[name]
+    for name, used in record.memory.items():
+        values |= {f"runtime/{name}/memory/{rank}": size for rank, size in enumerate(used)}
     values.update(_traffic(record))
     values.update(_times(team, record))
     return values
@@ -185,8 +187,8 @@ def _sample_statistics(updates: Sequence[UpdateRecord]) -> Iterator[tuple[str, f
 
 
 def _traffic(record: StepRecord) -> dict[str, float]:
-    """Bytes per response token between the loop and each agent's process."""
-    values = {}
+    """Bytes between the loop and each agent's process, in all and per response token."""
+    values: dict[str, float] = {}
     for name, moved in record.traffic.items():
         drawn = sum(len(t.token_ids) for t in record.drawn if t.source == name)
         rows = (
@@ -195,6 +197,8 @@ def _traffic(record: StepRecord) -> dict[str, float]:
             else []
         )
         trained = sum(len(row.response_ids) for row in rows)
+        values[f"runtime/{name}/bytes_drawn"] = moved.rollouts
+        values[f"runtime/{name}/bytes_trained"] = moved.rows
         values[f"runtime/{name}/bytes_per_drawn_token"] = moved.rollouts / drawn if drawn else math.nan
         values[f"runtime/{name}/bytes_per_trained_token"] = moved.rows / trained if trained else math.nan
     return values
@@ -203,6 +207,8 @@ def _traffic(record: StepRecord) -> dict[str, float]:
 def _times(team: Team, record: StepRecord) -> dict[str, float]:
     values = {f"time/{phase}": seconds for phase, seconds in record.seconds.items()}
     values["time/step"] = record.elapsed
+    for edge, moments in (("begin", record.begins), ("end", record.ends)):
+        values |= {f"time/{edge}/{phase}": moment - record.began for phase, moment in moments.items()}
     for member in team.active:
         tokens = sum(len(t.token_ids) for t in record.drawn if t.source == member.name)
         seconds = record.seconds[f"sample/{member.name}"]

@@ -44,6 +44,16 @@ def _add(whole: dict[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
     return whole
 
 
+def _earliest(whole: Any, part: Any) -> Any:
+    if isinstance(whole, dict):
+        return whole | {key: min(value, whole.get(key, value)) for key, value in part.items()}
+    return min(whole, part)
+
+
+def _latest(whole: dict[str, float], part: Mapping[str, float]) -> dict[str, float]:
+    return whole | {key: max(value, whole.get(key, value)) for key, value in part.items()}
+
+
 def _left_to_the_loop(whole: Any, part: Any) -> Any:
     return whole
 
@@ -54,6 +64,7 @@ CONCATENATE = {"merge": _concatenate}
 DISTINCT = {"merge": _distinct}
 BY_AGENT = {"merge": _by_agent}
 ADD = {"merge": _add}
+EARLIEST, LATEST = {"merge": _earliest}, {"merge": _latest}
 LEFT_TO_THE_LOOP = {"merge": _left_to_the_loop}
 """Not known to any single agent: the loop fills it in."""
 
@@ -100,6 +111,14 @@ class StepRecord:
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float), metadata=ADD)
     """Time by phase: `sample/<agent>`, `verify`, `wait/<agent>`, `exchange`, `audit`, `update/<agent>`;
     phases of different agents may overlap."""
+    began: float = field(default_factory=time.perf_counter, metadata=EARLIEST)
+    """When the step began, on the clock of this process ..."""
+    begins: dict[str, float] = field(default_factory=dict, metadata=EARLIEST)
+    """... when each phase began first ..."""
+    ends: dict[str, float] = field(default_factory=dict, metadata=LATEST)
+    """... and ended last: who waited for whom. Dynamic sampling, for example, interrupts phases."""
+    memory: dict[str, list[int]] = field(default_factory=dict, metadata=BY_AGENT)
+    """Bytes in use by each of an agent's processes after its updates (`Agent.memory`)."""
     elapsed: float = field(default=0.0, metadata=LEFT_TO_THE_LOOP)
     """Seconds of the whole step."""
     traffic: dict[str, Traffic] = field(default_factory=dict, metadata=BY_AGENT)
@@ -124,7 +143,10 @@ class StepRecord:
         """Add the time of a phase."""
         start = time.perf_counter()
         yield
-        self.seconds[phase] += time.perf_counter() - start
+        end = time.perf_counter()
+        self.seconds[phase] += end - start
+        self.begins.setdefault(phase, start)
+        self.ends[phase] = end
 
     @classmethod
     def merge(cls, step: int, parts: Sequence[Self]) -> Self:

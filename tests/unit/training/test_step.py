@@ -52,6 +52,10 @@ def part(agent: str, *prompts: str) -> StepRecord:
         cosines={("x", agent): {"cosine": 0.5}},
         staleness={agent: 1.5},
         dropped=Counter({agent: 3}),
+        began={"a": 5.0, "b": 4.0}[agent],
+        begins={"verify": {"a": 6.0, "b": 7.0}[agent]},
+        ends={"verify": {"a": 6.5, "b": 7.5}[agent]},
+        memory={agent: [100]},
         elapsed=9.0,
         traffic={agent: Traffic(1, 2)},
     )
@@ -76,7 +80,8 @@ def test_merging_loses_nothing_that_an_agent_recorded() -> None:
     assert whole.engine_checks.keys() == {"a", "b"}
     assert whole.method_metrics.keys() == {"agent/a/gate/accepted", "agent/b/gate/accepted"}
     assert whole.cosines.keys() == {("x", "a"), ("x", "b")}
-    for name in ("batches", "reports", "fingerprints", "failures", "staleness", "traffic"):
+    assert (whole.began, whole.begins, whole.ends) == (4.0, {"verify": 6.0}, {"verify": 7.5})
+    for name in ("batches", "reports", "fingerprints", "failures", "staleness", "traffic", "memory"):
         assert getattr(whole, name).keys() == {"a", "b"}, name
     assert whole.elapsed == 0.0  # this and omega belong to the whole step
     assert whole.omega.shape == (0, 0)
@@ -107,6 +112,9 @@ def test_learning_rates_do_not_depend_on_the_number_of_updates_in_a_step(updates
 
         def update(self, rows: Any, objective: Any, done: int, steps_done: float) -> list[Any]:
             asked.append((done, steps_done))
+            return []
+
+        def memory(self) -> list[int]:
             return []
 
     row = training_rows(random_rows(1, 1))

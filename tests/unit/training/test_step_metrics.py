@@ -1,5 +1,6 @@
 """What a step says of itself, recomputed from its trajectories."""
 
+import json
 import math
 
 import pytest
@@ -31,6 +32,20 @@ def test_numbers_of_one_agent(finished):
     groups = {t.prompt_id: {u.reward for u in own if u.prompt_id == t.prompt_id} for t in own}
     assert last["agent/ada/frac_reward_zero_std"] == sum(len(g) == 1 for g in groups.values()) / len(groups)
     assert last["agent/ada/updates"] + last["agent/ada/skipped_updates"] == 4
+
+
+def test_phases_of_a_step_follow_each_other(finished):
+    """In one process agents take turns, and the step contains all of its phases."""
+    agents, *_ = finished
+    last = json.loads((agents["ada"].parent / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    order = ["sample/ada", "sample/eve", "verify", "exchange", "update/ada", "update/eve"]
+    edges = [last[f"time/{edge}/{phase}"] for phase in order for edge in ("begin", "end")]
+    assert edges == sorted(edges)
+    assert edges[0] >= 0
+    assert edges[-1] <= last["time/step"] + 1e-3
+    for phase in order:
+        assert last[f"time/{phase}"] <= last[f"time/end/{phase}"] - last[f"time/begin/{phase}"] + 1e-9
+    assert last["runtime/ada/memory/0"] > 1e8  # this process, with torch in it
 
 
 def test_updates_without_gradient_are_counted_apart(finished, tmp_path):

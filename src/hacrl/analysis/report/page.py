@@ -22,6 +22,7 @@ SCRIPTS = (
     "learning.js",
     "sharing.js",
     "costs.js",
+    "timeline.js",
     "browser.js",
     "main.js",
 )

@@ -9,6 +9,7 @@ const SECTIONS = [
   ["ratios", "Ratios", "Ratios", ratiosSection],
   ["lengths", "Lengths", "Lengths", lengthsSection],
   ["speed", "Speed", "Speed", speedSection],
+  ["timeline", "Timeline", "Who waited for whom", timelineSection],
   ["optimisation", "Optimisation", "Optimisation", optimisationSection],
   ["metrics", "Metrics", "Any metric", explorerSection],
   ["responses", "Responses", "Responses", browserSection],
