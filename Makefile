@@ -1,4 +1,4 @@
-# Two commands do everything from a fresh clone: `make demo` and `make test`.
+# Two commands do everything from a fresh clone: `make demo` and `make test`; `make real` trains real models.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -13,7 +13,7 @@ export HF_HUB_DISABLE_TELEMETRY := 1
 demo: $(VENV)/.runtime
 	$(BIN)/hacrl demo
 
-# Two real language models learn together, ten minutes or so; on all cores, which real models use well.
+# Two real language models learn together, on all cores, which real models use well.
 real: export OMP_NUM_THREADS := $(shell nproc 2>/dev/null || echo 1)
 real: models
 	$(BIN)/hacrl train recipes/real.yaml --out runs/real
