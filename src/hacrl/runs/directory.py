@@ -46,6 +46,11 @@ class RunDirectory:
         return self.path / "updates"
 
     @property
+    def beliefs(self) -> Path:
+        """The belief log: who was believed to be good at which prompts, one file per step."""
+        return self.path / "beliefs"
+
+    @property
     def evaluations(self) -> Path:
         """Evaluations during the run, one file each; those before and after it are in the summary."""
         return self.path / "evaluations"
@@ -91,6 +96,10 @@ class RunDirectory:
     def pool_file(self, step: int) -> Path:
         """The responses that one step took from the pool."""
         return self.pool / f"{step_name(step)}.jsonl"
+
+    def belief_file(self, step: int) -> Path:
+        """The belief log of one step."""
+        return self.beliefs / f"{step_name(step)}.jsonl"
 
     def evaluation_file(self, step: int) -> Path:
         """What an evaluation after one step found, problem by problem."""

@@ -140,6 +140,10 @@ class RunReader:
         """By step, in order, for `updates.read_updates`; none if the run kept no update log."""
         return step_files(self.directory.updates)
 
+    def belief_files(self) -> dict[int, Path]:
+        """By step, in order, for `beliefs.read_beliefs`; none if the method has no such beliefs."""
+        return step_files(self.directory.beliefs)
+
     def checkpoints(self) -> dict[int, Path]:
         """By step, in order; `checkpoint` reads one."""
         return find_checkpoints(self.directory.checkpoints)

@@ -22,6 +22,7 @@ from hacrl.sharing import write_step
 from hacrl.symptoms import with_own
 from hacrl.training.alerts import Alerts
 from hacrl.training.async_loop import steps_until_barrier
+from hacrl.training.beliefs import write_beliefs
 from hacrl.training.best_weights import BestWeights
 from hacrl.training.cadence import Cadence
 from hacrl.training.decline import RewardDecline, evaluation_changes
@@ -140,7 +141,8 @@ class Run:
         step = self.progress.step
         truncate_jsonl(self.directory.metrics, lambda line: step > 0 and step_of(line) <= step)
         forget_after(self.directory, step)
-        for kept in (self.directory.trajectories, self.directory.evaluations):
+        directory = self.directory
+        for kept in (directory.trajectories, directory.beliefs, directory.evaluations):
             for written, path in step_files(kept).items():
                 if written > step:
                     remove_file(path)
@@ -175,6 +177,8 @@ class Run:
         if recipe.logging.trajectories:
             write_step(self.directory.path, record.step, record.drawn)
             write_updates(self.directory, record.step, record.prompts, updates)
+            if record.predictions:
+                write_beliefs(self.directory, record.step, self.team.names, record.predictions)
         messages = [
             *self.team.runtime.notices(),
             *record.notices,

@@ -44,6 +44,9 @@ def step_metrics(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]
             values[f"{prefix}/value_loss"] = _mean(losses)
     values.update(_cross(team, record, updates))
     values.update(record.method_metrics)
+    for learner, prediction in record.predictions.items():
+        values[f"agent/{learner}/contextual/brier"] = prediction.brier
+        values[f"agent/{learner}/contextual/spread"] = prediction.spread
     for cause, count in record.rejected.items():
         values[f"rejected/{cause}"] = count
     for key, count in record.pool.items():

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from hacrl.analysis.audit.baseline import ALL, BaselineAudit, audit_baselines
+from hacrl.analysis.audit.beliefs import BeliefAudit, audit_beliefs
 from hacrl.analysis.audit.draws import draw
 from hacrl.analysis.audit.opening import SavedRun, open_run, restore
 from hacrl.analysis.audit.pairs import PairAudit, audit_pairs
@@ -49,6 +50,8 @@ class CheckpointAudit:
     step: int
     baselines: list[BaselineAudit]
     pairs: list[PairAudit]
+    beliefs: list[BeliefAudit] = field(default_factory=list)
+    """Empty unless the method asks who is good at which prompts."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,8 @@ def _audit(run: SavedRun, team: Team, size: SampleSize, on_progress: OnProgress)
         for member in fresh.learners:
             progress.begin(f"gradients of {member.name}")
             pairs += audit_pairs(fresh, member, draws)
-        checkpoints.append(CheckpointAudit(checkpoint.step, audit_baselines(fresh, draws), pairs))
+        beliefs = audit_beliefs(fresh, draws)
+        checkpoints.append(CheckpointAudit(checkpoint.step, audit_baselines(fresh, draws), pairs, beliefs))
     progress.where = ""
     progress.begin("toy vocabulary")
     toy = _toy(team)

@@ -15,8 +15,8 @@ from hacrl.analysis.tables import make_table
 
 
 def audit_tables(audit: Audit) -> list[Table]:
-    """Baselines, sample statistics, gradients, and the toy vocabulary; without empty tables."""
-    tables = [_baselines(audit), _statistics(audit), _gradients(audit)]
+    """Baselines, sample statistics, gradients, beliefs, and the toy vocabulary; without empty tables."""
+    tables = [_baselines(audit), _statistics(audit), _gradients(audit), _beliefs(audit)]
     return [table for table in tables if table.row_count] + ([toy_table(audit.toy)] if audit.toy else [])
 
 
@@ -110,6 +110,22 @@ def _gradients(audit: Audit) -> Table:
             numbers = (pair.cosine, pair.cosine_right, pair.cosine_wrong, pair.noise, pair.own_noise)
             pair_name = f"{pair.source} -> {pair.learner}"
             table.add_row(str(checkpoint.step), pair_name, *map(_number, numbers))
+    return table
+
+
+def _beliefs(audit: Audit) -> Table:
+    table = _table(
+        "Chances of success as learners predict them from the prompt",
+        ("step", "learner", "about", "success", "error", "one number", "deviation", "calibration", "Brier"),
+        "error: RMS over prompts of predicted minus true chance; one number: the same of the agent's mean "
+        "chance; deviation: RMS of what the learner takes its error to be; calibration: mean |predicted - "
+        "true| over tenths of the prompts by prediction; Brier: of the share of right responses in a group",
+    )
+    for checkpoint in audit.checkpoints:
+        for found in checkpoint.beliefs:
+            numbers = (found.success, found.error, found.constant, found.deviation, found.calibration)
+            shown = [_number(value, 3) for value in (*numbers, found.brier)]
+            table.add_row(str(checkpoint.step), found.learner, found.agent, *shown)
     return table
 
 

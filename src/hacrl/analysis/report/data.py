@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hacrl.analysis.report.beliefs import belief_data
 from hacrl.analysis.report.findings import findings, regressions
 from hacrl.analysis.report.ratios import ratio_data
 from hacrl.analysis.report.responses import response_data
@@ -61,6 +62,7 @@ def _run(run: RunReader, name: str, baseline: Path | None, warn: Callable[[str],
         "seconds": run.summary["seconds"] if run.summary else None,
         "baseline": alone,
         "ratios": ratios,
+        "beliefs": belief_data(run),
         "responses": response_data(run),
         "warnings": run.warnings,
         "findings": [*regressions(results), *findings(curves["series"], symptoms)],

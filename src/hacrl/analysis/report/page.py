@@ -21,6 +21,7 @@ SCRIPTS = (
     "plots.js",
     "learning.js",
     "sharing.js",
+    "beliefs.js",
     "costs.js",
     "timeline.js",
     "browser.js",

@@ -72,7 +72,7 @@ function capabilitySection(run) {
     title: "Capability", subtitle: `mean reward of the last ${run.recipe.capability?.window ?? "few"} steps`, steps: run.steps, floor: 0, height: 200,
     series: run.agents.map((agent) => ({ name: agent, values: agentColumn(run, agent, "capability"), ...agentStyle(run, agent) })),
   });
-  if (!hasOmega(run)) return [panels(capability)];
+  if (!hasOmega(run)) return [panels(capability), ...beliefPanels(run)];
   const omegas = run.agents.map((learner) => lineChart({
     title: `Omega for ${learner}`, subtitle: "source over learner, log scale", steps: run.steps, log: true, bands: [1], height: 200,
     series: pairsOf(run, learner).map((source) => ({ name: source, values: pairColumn(run, source, learner, "omega"), ...agentStyle(run, source) })),
@@ -81,6 +81,7 @@ function capabilitySection(run) {
     note(`Omega above 1: the source is stronger than the learner.${clamp ? ` It is clamped to [${clamp[0]}, ${clamp[1]}].` : ""}`),
     panels(capability),
     panels(omegas),
+    ...beliefPanels(run),
   ];
 }
 
