@@ -57,9 +57,11 @@ class Rollout:
     text: str
     """The response decoded without special tokens, up to the stop string that ended it."""
     token_ids: tuple[int, ...]
-    """All sampled tokens. If `finish_reason` is "stop", the last one is an EOS or completes `stop`."""
+    """All sampled tokens. If `finish_reason` is "stop", the last one is an EOS or completes `stop`. Empty:
+    only the text is known."""
     token_logps: tuple[float, ...]
-    """Log-probability of each sampled token under the sampling policy at temperature 1."""
+    """Log-probability of each sampled token under the sampling policy at temperature 1. Without `token_ids`,
+    those of the text's tokens, without EOS; empty if they are not known."""
     finish_reason: FinishReason
     engine: EngineCheck | None = None
     """None: the trained model itself drew it."""
@@ -68,6 +70,8 @@ class Rollout:
     ending: str = ""
     """What the tokens write after `text`: the stop string (unless the text includes it) and what the last
     token wrote beyond."""
+    tokens: int = 0
+    """Without `token_ids`: how many tokens the source has counted; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +90,20 @@ class Trajectory:
     """None: the verifier could not score it. Such a sample is masked, never counted as 0."""
     finish_reason: FinishReason
     token_ids: tuple[int, ...]
-    """The source's own tokens: only the source itself trains on these; peers re-encode `text`."""
+    """The source's own tokens: only the source itself trains on these; peers re-encode `text`. They and the
+    log-probs may be unknown, as in `Rollout`."""
     token_logps: tuple[float, ...]
     stop: str | None = None
     """As in `Rollout`."""
     ending: str = ""
     """As in `Rollout`."""
+    tokens: int = 0
+    """As in `Rollout`."""
+
+    @property
+    def length(self) -> int:
+        """Number of tokens; 0: not known."""
+        return len(self.token_ids) or self.tokens
 
     @property
     def id(self) -> str:
@@ -104,7 +116,7 @@ class Trajectory:
 
         A stop string is text like any other: peers can write it in their own tokens.
         """
-        ends_with_eos = self.finish_reason == "stop" and self.stop is None and len(self.token_logps) > 1
+        ends_with_eos = self.finish_reason == "stop" and self.stop is None and len(self.token_ids) > 1
         return self.token_logps[:-1] if ends_with_eos else self.token_logps
 
     @property

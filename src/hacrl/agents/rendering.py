@@ -34,6 +34,29 @@ _NONCHARACTERS = tuple(chr(code) for code in range(0xFDD0, 0xFDF0))
 """Code points Unicode reserves for internal use: ordinary text does not contain them."""
 
 
+def chat_messages(prompt: Prompt, prompting: PromptSettings) -> list[Message]:
+    """The prompt as chat messages, with the agent's prompt template and system prompt."""
+    text = prompt.text
+    user: Message = {"role": "user", "content": str(text)}
+    messages = [user] if isinstance(text, str) else list(text)
+    if prompting.prompt_template is not None:
+        users = [place for place, message in enumerate(messages) if message["role"] == "user"]
+        if not users:
+            raise ValueError(f"prompt {prompt.id!r} has no user message, which prompt_template goes around")
+        last = messages[users[-1]]
+        messages[users[-1]] = {**last, "content": _around(last["content"], prompting)}
+    if prompting.system_prompt is not None:
+        others = messages[1:] if messages and messages[0]["role"] == "system" else messages
+        messages = [{"role": "system", "content": prompting.system_prompt}, *others]
+    return messages
+
+
+def _around(text: str, prompting: PromptSettings) -> str:
+    """The text in the agent's prompt template."""
+    template = prompting.prompt_template
+    return text if template is None else template.replace(PLACEHOLDER, text)
+
+
 class Rendering:
     """How one tokenizer encodes prompts and responses (`hacrl.types.Encoder`)."""
 
@@ -83,7 +106,7 @@ class Rendering:
         if self.has_chat_template:
             ids = self._encode_chat(prompt)
         elif isinstance(prompt.text, str):
-            ids = self._encode_plain(self._around(prompt.text), prompt)
+            ids = self._encode_plain(_around(prompt.text, self._prompting), prompt)
         else:
             why = (
                 f"the tokenizer {self._tokenizer.name_or_path!r} has no chat template: set one, or use"
@@ -108,7 +131,7 @@ class Rendering:
         return [i for i in token_ids if i not in self._special_ids]
 
     def _encode_chat(self, prompt: Prompt) -> list[int]:
-        hidden, look_alikes = self._hide_look_alikes(self._messages(prompt), prompt)
+        hidden, look_alikes = self._hide_look_alikes(chat_messages(prompt, self._prompting), prompt)
         rendered = self._apply_template(hidden, prompt)
         if not look_alikes:
             ids: list[int] = self._tokenizer.encode(rendered, add_special_tokens=False)
@@ -121,29 +144,6 @@ class Rendering:
             elif piece:
                 ids += self._encode_plain(_restore(piece, look_alikes), prompt)
         return ids
-
-    def _messages(self, prompt: Prompt) -> list[Message]:
-        """The prompt as chat messages, with the agent's prompt template and system prompt."""
-        text = prompt.text
-        user: Message = {"role": "user", "content": str(text)}
-        messages = [user] if isinstance(text, str) else list(text)
-        if self._prompting.prompt_template is not None:
-            users = [place for place, message in enumerate(messages) if message["role"] == "user"]
-            if not users:
-                raise ValueError(
-                    f"prompt {prompt.id!r} has no user message, which prompt_template goes around"
-                )
-            last = messages[users[-1]]
-            messages[users[-1]] = {**last, "content": self._around(last["content"])}
-        if self._prompting.system_prompt is not None:
-            others = messages[1:] if messages and messages[0]["role"] == "system" else messages
-            messages = [{"role": "system", "content": self._prompting.system_prompt}, *others]
-        return messages
-
-    def _around(self, text: str) -> str:
-        """The text in the agent's prompt template."""
-        template = self._prompting.prompt_template
-        return text if template is None else template.replace(PLACEHOLDER, text)
 
     def _hide_look_alikes(
         self, messages: Iterable[Message], prompt: Prompt

@@ -268,7 +268,8 @@ def source_data(
     if len(judgements) == len(batch):
         token_advantages = pad_numbers([judgement.advantages for judgement in judgements], width, device)
     return SourceData(
-        source_mean_logp=torch.tensor([row.source_mean_logp for row in batch], device=device),
+        # Unknown (NaN) only where no objective takes a ratio: a NaN there would still reach the gradient.
+        source_mean_logp=torch.tensor([row.source_mean_logp for row in batch], device=device).nan_to_num(0.0),
         source_logps=pad_numbers([row.source_logps for row in batch], width, device),
         advantage=torch.tensor([row.advantage for row in batch], device=device),
         own=torch.tensor([row.own for row in batch], device=device),

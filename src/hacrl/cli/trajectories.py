@@ -75,7 +75,7 @@ def _print_table(chosen: list[Trajectory], limit: int) -> None:
     table.add_column("response", no_wrap=True, ratio=1)
     for found in chosen[:limit]:
         reward = "-" if found.reward is None else f"{found.reward:g}"
-        mean_logp = f"{found.logp_sum / found.logp_count:.3f}"
+        mean_logp = f"{found.logp_sum / found.logp_count:.3f}" if found.logp_count else "-"
         cells = (str(found.step), found.prompt_id, found.source, str(found.sample), reward, mean_logp)
         table.add_row(*cells, found.finish_reason, found.text)
     show(table)

@@ -128,8 +128,14 @@ def imitation_term(view: View, pool: Tensor, updates: int, passes: int = 1) -> L
 
 
 def _mean_length(view: View, pool: Tensor) -> float:
-    """Tokens of the pool's texts, each counted by the agent that drew it."""
-    lengths = [len(view.table.samples[j][b][i].token_ids) for j, b, i in pool.nonzero().tolist()]
+    """Tokens of the pool's texts, each counted by the agent that drew it.
+
+    Where nobody has counted them, the learner would need as many per byte as in its own responses.
+    """
+    mine = [t for group in view.table.samples[view.k] for t in group]
+    own = sum(t.length for t in mine) / max(1, sum(len(t.written.encode()) for t in mine))
+    texts = [view.table.samples[j][b][i] for j, b, i in pool.nonzero().tolist()]
+    lengths = [t.length or max(1.0, own * len(t.written.encode())) for t in texts]
     return sum(lengths) / len(lengths) if lengths else 1.0
 
 

@@ -209,6 +209,7 @@ class _Trainer(_Shape):
     decline: _Decline | None = None
     drift: dict[AgentName, _Start] = {}
     best: dict[AgentName, _Best] = {}
+    peers: dict[AgentName, str] = {}
     retired: dict[AgentName, str]
     lost: list[AgentName] = []
 

@@ -81,6 +81,11 @@ class RunDirectory:
         return self.path / "best"
 
     @property
+    def replies(self) -> Path:
+        """What endpoints have replied, one file for each; kept when a run goes back to a checkpoint."""
+        return self.path / "replies"
+
+    @property
     def lock(self) -> Path:
         """Locked while the run is active; names the process that holds it."""
         return self.path / "run.lock"

@@ -65,15 +65,16 @@ def _parse(agents: Collection[str] | None, row: object) -> Trajectory:
     expect(row, "ending", isinstance(row.get("ending", ""), str), "a string")
     expect(row, "finish_reason", row["finish_reason"] in get_args(FinishReason), '"stop" or "length"')
     ids, logps = row["token_ids"], row["token_logps"]
-    expect(row, "token_ids", _is_filled(ids, _is_token), "a list of one or more tokens' numbers")
-    expect(row, "token_logps", _is_filled(logps, is_number), "a list of one or more numbers")
-    if len(ids) != len(logps):
+    expect(row, "token_ids", _is_list_of(ids, _is_token), "a list of tokens' numbers")
+    expect(row, "token_logps", _is_list_of(logps, is_number), "a list of numbers")
+    expect(row, "tokens", _is_token(row.get("tokens", 0)), "a whole number from 0")
+    if ids and len(ids) != len(logps):
         raise ValueError(f"token_logps: {len(logps)} entries, but token_ids has {len(ids)}")
     return Trajectory(**{**row, "token_ids": tuple(ids), "token_logps": tuple(logps)})
 
 
-def _is_filled(column: object, holds: Callable[[object], bool]) -> bool:
-    return isinstance(column, list) and bool(column) and all(map(holds, column))
+def _is_list_of(column: object, holds: Callable[[object], bool]) -> bool:
+    return isinstance(column, list) and all(map(holds, column))
 
 
 def _is_token(value: object) -> bool:

@@ -5,6 +5,7 @@ What does not fit is left out, unless the learner truncates (`exchange.truncate_
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -161,8 +162,11 @@ def source_unit(trajectory: Trajectory, learner_tokens: int, norm: LengthNorm) -
 
     Means per token of two tokenizers are not the same unit: one may split the same text three times as
     finely. With `bytes` the log-ratio is (learner's sum - source's sum) / bytes. The learner's loss averages
-    over its own tokens, so the sums are taken over those, and the scale turns tokens into bytes.
+    over its own tokens, so the sums are taken over those, and the scale turns tokens into bytes. Where the
+    source's log-probs are not known, neither is the mean.
     """
+    if not trajectory.logp_count:
+        return SourceUnit(math.nan, 1.0)
     if norm == "own":
         return SourceUnit(trajectory.logp_sum / trajectory.logp_count, 1.0)
     mean_logp = trajectory.logp_sum / learner_tokens

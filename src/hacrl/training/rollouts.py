@@ -78,6 +78,10 @@ def verify(
 ) -> tuple[Trajectory, ...]:
     """An agent's responses with their rewards. Not thread-safe: all agents share the verifiers."""
     by_id = {prompt.id: prompt for prompt in prompts}
+    if team.method.needs_logps and not member.trains:
+        known = [rollout for rollout in rollouts if rollout.token_logps]
+        record.rejected["no_logps"] += len(rollouts) - len(known)
+        rollouts = known
     with record.timed("verify"):
         scores = team.rewarder.score(
             [by_id[rollout.prompt_id] for rollout in rollouts],
@@ -103,6 +107,7 @@ def verify(
             token_logps=rollout.token_logps,
             stop=rollout.stop,
             ending=rollout.ending,
+            tokens=rollout.tokens,
         )
         for rollout, score in zip(rollouts, scores, strict=True)
     )

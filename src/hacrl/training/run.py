@@ -73,7 +73,7 @@ class Progress:
         for trajectory in record.drawn:
             totals = self.totals.setdefault(trajectory.source, Counter())
             totals["rollouts"] += 1
-            totals["generated_tokens"] += len(trajectory.token_ids)
+            totals["generated_tokens"] += trajectory.length
         for name, reports in record.reports.items():
             totals = self.totals.setdefault(name, Counter())
             totals["updates"] += sum(not report.skipped for report in reports)
@@ -260,10 +260,15 @@ class Run:
                 "decline": self._decline.state_dict(),
                 "drift": self._drift.state_dict(),
                 "best": self.best.state_dict() if self.best else {},
+                "peers": self._peers(),
                 "retired": team.retired,
                 "lost": sorted(team.lost),
             }
         }
+
+    def _peers(self) -> dict[str, str]:
+        """The fingerprints of the peers that only respond: they must not change."""
+        return {m.name: m.policy.fingerprint() for m in self.team.active if not m.trains}
 
     def _load(self, checkpoint: Checkpoint) -> None:
         state = read_trainer(checkpoint)
@@ -271,6 +276,9 @@ class Run:
             _computed_in(state["recipe"], state.get("dtypes", {})),
             _computed_in(self.team.recipe.resolved(), self.team.dtypes if "dtypes" in state else {}),
         )
+        for name, now in self._peers().items():
+            if state.get("peers", {}).get(name, now) != now:
+                differences.append(f"agents.{name}: its model or file has changed since")
         if differences:
             problems = [Problem("", difference) for difference in differences]
             raise RecipeError(f"{checkpoint.path} was written by another recipe", problems)

@@ -88,7 +88,7 @@ def _baseline_bias(view: View, baseline: Tensor) -> float:
 
 def _responses(own: Sequence[Trajectory]) -> Iterator[tuple[str, float]]:
     rewards = [t.reward for t in own if t.reward is not None]
-    lengths = [len(t.token_ids) for t in own]
+    lengths = [t.length for t in own if t.length]
     yield "reward", _mean(rewards)
     yield "reward_std", torch.tensor(rewards).std().item() if len(rewards) > 1 else math.nan
     yield "accuracy", _mean([reward > 0 for reward in rewards])
@@ -193,7 +193,7 @@ def _traffic(record: StepRecord) -> dict[str, float]:
     """Bytes between the loop and each agent's process, in all and per response token."""
     values: dict[str, float] = {}
     for name, moved in record.traffic.items():
-        drawn = sum(len(t.token_ids) for t in record.drawn if t.source == name)
+        drawn = sum(t.length for t in record.drawn if t.source == name)
         rows = (
             [row for part in record.batches[name].mini_batches for row in part]
             if name in record.batches
@@ -213,7 +213,7 @@ def _times(team: Team, record: StepRecord) -> dict[str, float]:
     for edge, moments in (("begin", record.begins), ("end", record.ends)):
         values |= {f"time/{edge}/{phase}": moment - record.began for phase, moment in moments.items()}
     for member in team.active:
-        tokens = sum(len(t.token_ids) for t in record.drawn if t.source == member.name)
+        tokens = sum(t.length for t in record.drawn if t.source == member.name)
         seconds = record.seconds[f"sample/{member.name}"]
         values[f"time/tokens_per_second/{member.name}"] = tokens / seconds if seconds else math.nan
     return values

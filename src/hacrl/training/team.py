@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from transformers import PreTrainedTokenizerBase
@@ -16,6 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from hacrl import tasks
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint, device_of, precision_of
+from hacrl.agents.endpoint import EndpointPeer
 from hacrl.agents.errors import AgentError
 from hacrl.agents.features import FEATURES
 from hacrl.agents.loading import load_tokenizer
@@ -31,6 +33,7 @@ from hacrl.sharing import Learner, Reverify
 from hacrl.tasks import Task
 from hacrl.tasks.toy_models import models as toy_models
 from hacrl.tasks.toy_models.tokenizers import make_tokenizer
+from hacrl.training.peers import make_peers
 from hacrl.training.prompt_lengths import short_enough
 from hacrl.types import Prompt, Trajectory
 
@@ -228,7 +231,10 @@ class Team:
         return again
 
     def close(self) -> None:
-        """End the processes of verifiers and agents."""
+        """End the processes of verifiers and agents, and connections."""
+        for member in self.members:
+            if isinstance(member.policy, EndpointPeer):
+                member.policy.close()
         if self.pool is not None:
             self.pool.close()
         self.rewarder.close()
@@ -244,9 +250,12 @@ def build_team(
     reward_funcs: Sequence[RewardFunction] | None = None,
     deliver: Deliver | None = None,
     dtypes: Mapping[str, str] | None = None,
+    replies: Path | None = None,
 ) -> Team:
     """Build the team of a recipe. Models are loaded last, so that other mistakes show early.
 
+    `replies` is the directory that keeps what endpoints reply. Without it, peers that have no model do not
+    take part: nothing is asked of anybody, and no file of theirs is read.
     `dtypes` are what agents with `dtype: auto` compute in; for agents that are not in it, it is chosen now.
     """
     task = task or load_task(recipe.task)
@@ -267,6 +276,7 @@ def build_team(
         other = load_task(section)
         evaluation_tasks.append(_evaluation_task(recipe, other, make_rewarder(recipe, other)))
     loaded = sorted(agent.name for agent in recipe.taking_part if agent.has_model)
+    peers = [] if replies is None else make_peers(recipe, task, replies)
     runtime = make_runtime(recipe)
     dtypes = choose_dtypes(recipe, dtypes or {})
     agents = runtime.load([_blueprint(recipe, name, dtypes[name], method.critic) for name in loaded])
@@ -280,7 +290,7 @@ def build_team(
             raise
     return Team(
         recipe=recipe,
-        members=tuple(_member(recipe, agent) for agent in sorted(agents, key=lambda agent: agent.name)),
+        members=tuple(sorted((_member(recipe, agent) for agent in [*agents, *peers]), key=_name)),
         task=task,
         order=order,
         rewarder=rewarder,
@@ -429,7 +439,9 @@ def _blueprint(recipe: Recipe, name: str, dtype: str, critic: CriticParams | Non
 
 
 def _member(recipe: Recipe, agent: Agent) -> Member:
-    settings, exchange = recipe.agent(agent.name), recipe.exchange
+    settings, exchange, samples = recipe.agent(agent.name), recipe.exchange, recipe.samples_of(agent.name)
+    if not settings.trains:
+        return Member(agent, samples, None, asked_all=isinstance(settings.source, LoggedSettings))
     learner = Learner(
         agent.name,
         agent.encoder,
@@ -439,9 +451,8 @@ def _member(recipe: Recipe, agent: Agent) -> Member:
         exchange.truncate_overlong,
         recipe.updates.train_eos,
     )
-    return Member(
-        agent,
-        recipe.samples_of(agent.name),
-        learner if settings.trains else None,
-        asked_all=isinstance(settings.source, LoggedSettings),
-    )
+    return Member(agent, samples, learner)
+
+
+def _name(member: Member) -> str:
+    return member.name

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from hacrl.agents.endpoint import EndpointPeer
 from hacrl.recipe import Recipe, load_recipe, parse_recipe
 from hacrl.rewards import RewardFunction
 from hacrl.runs.directory import RunDirectory
@@ -53,7 +54,14 @@ def train(
             reader.check()  # before the models are loaded
             dtypes = reader.dtypes
         pool = PoolLink.open(recipe, directory)  # before the models are loaded
-        team = build_team(recipe, task=task, reward_funcs=reward_funcs, deliver=deliver, dtypes=dtypes)
+        team = build_team(
+            recipe,
+            task=task,
+            reward_funcs=reward_funcs,
+            deliver=deliver,
+            dtypes=dtypes,
+            replies=directory.replies,
+        )
         team.pool = pool
         try:
             run = Run(team, directory, display or make_display())
@@ -151,7 +159,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "seconds": progress.seconds,
         "cpu_seconds": progress.cpu_seconds,
         "agents": agents,
-        "peers": {member.name: _entry(run, member) for member in run.team.members if not member.trains},
+        "peers": {member.name: _peer(run, member) for member in run.team.members if not member.trains},
     }
 
 
@@ -164,6 +172,12 @@ def _entry(run: Run, member: Member) -> dict[str, Any]:
         **_totals(run, member, "rollouts", "generated_tokens"),
         "retired": run.team.retired.get(member.name),
     }
+
+
+def _peer(run: Run, member: Member) -> dict[str, Any]:
+    """An endpoint also has a bill."""
+    policy = member.policy
+    return _entry(run, member) | (dict(policy.usage) if isinstance(policy, EndpointPeer) else {})
 
 
 def _totals(run: Run, member: Member, *keys: str) -> dict[str, int]:

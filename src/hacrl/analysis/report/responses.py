@@ -87,7 +87,7 @@ def _fitting(steps: Sequence[Groups], learners: int) -> int:
 def _size(found: Trajectory, learners: int) -> int:
     """Approximate bytes of a response: its text, two small numbers per token, some numbers per learner."""
     characters = min(LONGEST, len(found.text))
-    return 110 + characters + 6 * min(len(found.token_ids), LONGEST) + 45 * learners
+    return 110 + characters + 6 * min(len(found.token_logps), LONGEST) + 45 * learners
 
 
 def _packed(run: RunReader, by_step: Mapping[int, Groups], number: int, steps_in_all: int) -> dict[str, Any]:
@@ -126,9 +126,10 @@ def _row(found: Trajectory, agents: Sequence[str], tokenizers: Mapping[str, Toke
         "reward": found.reward,
         "text": found.text[:LONGEST],
         "logps": [round(-100 * logp) for logp in found.token_logps[:tokens]],
-        "tokens": len(found.token_ids),
-        "mean": round(sum(found.token_logps) / max(1, len(found.token_logps)), 4),
+        "tokens": found.length,
     }
+    if found.token_logps:
+        row["mean"] = round(sum(found.token_logps) / len(found.token_logps), 4)
     if lengths is not None:
         row["pieces"] = lengths[:tokens]
     if found.finish_reason == "length":

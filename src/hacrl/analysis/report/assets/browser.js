@@ -86,7 +86,7 @@ function response(run, row) {
   const verdict = correctness(row);
   return el("article", { class: "response" },
     el("p", { class: "responsehead" }, agentName(run, run.agents[row.agent]), el("span", { class: `badge ${verdict}` }, { right: "✓ right", wrong: "✗ wrong", unscored: "? unscored" }[verdict]),
-      el("span", { class: "sub" }, `reward ${short(row.reward)} · ${row.tokens} tokens · mean log-prob ${signed(row.mean)}${row.unfinished ? " · cut at the limit" : ""}`)),
+      el("span", { class: "sub" }, `reward ${short(row.reward)}${row.tokens ? ` · ${row.tokens} tokens` : ""}${isNumber(row.mean) ? ` · mean log-prob ${signed(row.mean)}` : ""}${row.unfinished ? " · cut at the limit" : ""}`)),
     responseText(row),
     row.updates.length ? updateTable(run, row) : note("No learner trained on it."));
 }

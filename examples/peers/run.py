@@ -1,0 +1,65 @@
+"""An agent alone, and with each kind of peer that only responds: `python run.py [frozen] [endpoint] [log]`.
+
+Run it in this directory. It prints the student's accuracy on test problems after the same number of own
+responses in every case.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from threading import Thread
+
+from serve import make_server
+
+import hacrl
+from hacrl import tasks
+from hacrl.agents.policy import Policy
+from hacrl.recipe.settings import SamplingSettings
+from hacrl.tasks.toy_models import models as toy_models
+
+
+def write_log(path: Path, prompts: int = 2000) -> None:
+    """Two responses of the teacher to some of the training prompts, whether they are right or not."""
+    teacher = Policy.load("teacher", toy_models.build("complementary-b"))
+    asked = tasks.load("digits").train[:prompts]
+    drawn = teacher.sample(asked, 2, SamplingSettings(max_new_tokens=16), seed=0)
+    lines = [
+        {"question": prompt.text, "responses": [rollout.text for rollout in drawn[2 * n : 2 * n + 2]]}
+        for n, prompt in enumerate(asked)
+    ]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def accuracy(name: str, recipe: str, *changes: str) -> float:
+    """Train, and return mean@4 on the test problems."""
+    summary = hacrl.train(recipe, Path("runs") / name, overrides=changes)
+    (result,) = summary["agents"]["student"]["after"].values()
+    found: float = result["mean_at_k"]["mean"]
+    for peer, cost in summary["peers"].items():
+        print(f"{name}: {peer} gave {cost['rollouts']} responses, {cost['generated_tokens']} tokens")
+    return found
+
+
+def main(kinds: list[str]) -> dict[str, float]:
+    """Run the given kinds, and print the accuracies."""
+    found = {"alone": accuracy("alone", "frozen.yaml", "method=gspo")}
+    if "frozen" in kinds:
+        found["frozen"] = accuracy("frozen", "frozen.yaml")
+    if "endpoint" in kinds:
+        server = make_server()
+        Thread(target=server.serve_forever, daemon=True).start()
+        os.environ["TEACHER_KEY"] = "not-checked-by-this-server"
+        found["endpoint"] = accuracy("endpoint", "endpoint.yaml")
+        server.shutdown()
+        server.server_close()
+    if "log" in kinds:
+        write_log(Path("log.jsonl"))
+        found["log"] = accuracy("log", "log.yaml")
+    for name, value in found.items():
+        print(f"{name:10} {value:.3f}  {value - found['alone']:+.3f} to training alone")
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or ["frozen", "endpoint", "log"])
