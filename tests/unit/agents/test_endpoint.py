@@ -134,7 +134,7 @@ def test_the_key_is_sent_and_nowhere_else(stub, waits, tmp_path, monkeypatch):
 
 def test_a_variable_without_a_key_is_named(stub, waits, monkeypatch):
     monkeypatch.delenv("EVE_KEY", raising=False)
-    with pytest.raises(AgentError, match="EVE_KEY .source.key_variable. holds no key: export it"):
+    with pytest.raises(AgentError, match=r"EVE_KEY \(source.key_variable\) holds no key: export it"):
         client(stub, waits, key_variable="EVE_KEY")
 
 
@@ -171,7 +171,8 @@ def test_a_repeated_step_asks_for_nothing_twice(stub, waits, tmp_path):
     stored.write_text(stored.read_text() + '{"request": "torn')
     again = peer(stub, tmp_path, waits, concurrency=1)
     found = again.sample(PROMPTS, 2, SAMPLING, 5)
-    assert [rollout.text for rollout in found] == ["first", "3", "4", "5"]
+    assert found[0].text == "first"
+    assert {rollout.text for rollout in found[1:]} == {"3", "4", "5"}  # the first attempt may have begun one
     assert again.usage == {"requests": 4, "prompt_tokens": 28, "response_tokens": 8}
     assert peer(stub, tmp_path, waits).sample(PROMPTS, 2, SAMPLING, 5) == found
     assert len(stub.bodies) == 5
@@ -195,7 +196,7 @@ def test_a_prompt_that_the_server_refuses_has_no_response_and_is_not_asked_again
 )
 def test_a_stored_reply_of_another_shape_is_named(stub, waits, tmp_path, line):
     (tmp_path / "eve.jsonl").write_text(line + "\n")
-    with pytest.raises(StorageError, match="eve.jsonl, line 1 is not a stored reply"):
+    with pytest.raises(StorageError, match=r"eve\.jsonl, line 1 is not a stored reply"):
         peer(stub, tmp_path, waits)
 
 
