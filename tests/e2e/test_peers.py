@@ -101,8 +101,8 @@ def test_every_sharing_method_can_learn_from_a_frozen_peer(settings, method, tmp
         ({"source": {"file": "x.jsonl"}, "system_prompt": "Hi"}, "agents.1.system_prompt: has no effect"),
         ({"source": {"url": "http://me:secret@host/v1"}}, "agents.1.source.url: expected an address"),
         (
-            {"source": {"url": "http://host/v1", "key_variable": "sk-secret"}},
-            "agents.1.source.key_variable: expected the name of an environment variable",
+            {"source": {"url": "http://host/v1", "key_env": "sk-secret"}},
+            "agents.1.source.key_env: expected the name of an environment variable",
         ),
     ],
 )

@@ -33,8 +33,8 @@ NOT_THIS_ONE = frozenset({400, 413, 422})
 LONGEST_WAIT = 300.0
 """Seconds before a request is repeated, whatever the server asks for."""
 FIXES = {
-    401: "set source.key_variable to the environment variable that holds a valid key",
-    403: "set source.key_variable to the environment variable that holds a valid key",
+    401: "set source.key_env to the environment variable that holds a valid key",
+    403: "set source.key_env to the environment variable that holds a valid key",
     404: "check source.url, which ends with /v1 on most servers, and the agent's model",
 }
 
@@ -164,12 +164,12 @@ class EndpointClient:
 
 def read_key(agent: str, settings: EndpointSettings) -> str | None:
     """The key from the environment."""
-    if settings.key_variable is None:
+    if settings.key_env is None:
         return None
-    key = os.environ.get(settings.key_variable, "").strip()
+    key = os.environ.get(settings.key_env, "").strip()
     if not key or not key.isascii() or not key.isprintable():
         raise AgentError(
-            f"agent {agent!r}: the environment variable {settings.key_variable} (source.key_variable) holds "
+            f"agent {agent!r}: the environment variable {settings.key_env} (source.key_env) holds "
             "no key: export it before the run"
         )
     return key

@@ -55,6 +55,10 @@ class Peer:
         """Refused."""
         return self._refuse("train")
 
+    def memory(self) -> list[int]:
+        """None to speak of."""
+        return []
+
     def write_state(self, folder: str | Path) -> None:
         """Refused."""
         self._refuse("be saved")

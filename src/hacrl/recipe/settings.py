@@ -183,7 +183,7 @@ class EndpointSettings(Settings):
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")]
     """Address of the server's API, such as `http://127.0.0.1:8000/v1`."""
-    key_variable: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     """Environment variable that holds the key; null: none is sent."""
     logprobs: bool = False
     """Ask for the log-prob of every token: methods that take ratios need them."""

@@ -33,11 +33,11 @@ PATTERNS = {
     "path": "'module:function'",
     "address": "'host:port'",
     "url": "an address like https://host/v1 without user, password, '?' and '#'",
-    "key_variable": "the name of an environment variable, not the key itself",
+    "key_env": "the name of an environment variable, not the key itself",
 }
 """What keys with a pattern expect, in words."""
 
-NOT_SHOWN = ("url", "key_variable")
+NOT_SHOWN = ("url", "key_env")
 """Keys where somebody may have written a password or a key."""
 
 MOVED = dict.fromkeys(

@@ -103,7 +103,7 @@ def test_a_reply_without_an_end_is_refused(stub, waits):
     ("fault", "message"),
     [
         ((302, b"", {"Location": "http://127.0.0.1:9/v1"}), "redirects are not followed"),
-        ((401, b"bad key"), "status 401: bad key: set source.key_variable"),
+        ((401, b"bad key"), "status 401: bad key: set source.key_env"),
         ((404, b"no such model"), "status 404: no such model: check source.url"),
         ((200, b"[]"), r"no choices\[0\].message.content: source.url has to be an OpenAI"),
         ((200, b'{"choices": []}'), r"no choices\[0\]"),
@@ -121,7 +121,7 @@ def test_the_key_is_sent_and_nowhere_else(stub, waits, tmp_path, monkeypatch):
     """A hostile server that repeats it finds it replaced in errors, texts and files."""
     monkeypatch.setenv("EVE_KEY", KEY)
     stub.respond = lambda body: f"your key is {KEY}"
-    eve = peer(stub, tmp_path, waits, key_variable="EVE_KEY")
+    eve = peer(stub, tmp_path, waits, key_env="EVE_KEY")
     assert eve.sample(PROMPTS[:1], 1, SAMPLING, 0)[0].text == "your key is ***"
     assert stub.headers[0]["Authorization"] == f"Bearer {KEY}"
     stub.faults = [(403, f"wrong key {KEY}\x1b[2J".encode())]
@@ -134,8 +134,8 @@ def test_the_key_is_sent_and_nowhere_else(stub, waits, tmp_path, monkeypatch):
 
 def test_a_variable_without_a_key_is_named(stub, waits, monkeypatch):
     monkeypatch.delenv("EVE_KEY", raising=False)
-    with pytest.raises(AgentError, match=r"EVE_KEY \(source.key_variable\) holds no key: export it"):
-        client(stub, waits, key_variable="EVE_KEY")
+    with pytest.raises(AgentError, match=r"EVE_KEY \(source.key_env\) holds no key: export it"):
+        client(stub, waits, key_env="EVE_KEY")
 
 
 def test_requests_are_spread_over_the_minute(stub, waits):
