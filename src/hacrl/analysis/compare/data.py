@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import os
-import re
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -33,13 +30,6 @@ from hacrl.runs.reader import RunReader
 
 SUFFIX = ".jsonl.gz"
 FEWEST_SEEDS = 2
-LAST_STEPS = 5
-"""Over which metrics are averaged."""
-KEPT = re.compile(
-    r"agent/.+/(completions/(mean_length|clipped_ratio)|gate/.+|capability/.+)"
-    r"|cross/.+/(inside|below|above|ratio/mean)|capability/.+"
-)
-"""Metrics that explain results: lengths, what passes a gate or a window, how good estimates are."""
 LARGEST = 256 * 2**20
 """Bytes of an unpacked file, far above what any plan writes: a damaged file does not fill the memory."""
 
@@ -181,7 +171,7 @@ class DataFile:
             "before": pack_evaluations({name: agent["before"] for name, agent in agents.items()}),
             "after": pack_evaluations({name: agent["after"] for name, agent in agents.items()}),
             "during": {str(step): pack_evaluations(found) for step, found in summary["during"].items()},
-            "metrics": last_means(reader.metrics),
+            "metrics": summary["metrics"],
         }
         self.write()
 
@@ -228,16 +218,6 @@ class DataFile:
             int(step): unpack_evaluations(found, self.problems) for step, found in line["during"].items()
         }
         return {**line, "agents": agents, "during": during}
-
-
-def last_means(metrics: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """The means of these metrics over the last steps that have them, to four digits."""
-    found: dict[str, list[float]] = {}
-    for line in metrics[-LAST_STEPS:]:
-        for key, value in line.items():
-            if KEPT.fullmatch(key) and isinstance(value, int | float) and math.isfinite(value):
-                found.setdefault(key, []).append(value)
-    return {key: float(f"{fmean(values):.4g}") for key, values in found.items()}
 
 
 def _read(path: Path) -> bytes:

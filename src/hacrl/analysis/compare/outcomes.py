@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hacrl.analysis.compare.besides import last_means
 from hacrl.analysis.compare.plan import Plan, PlannedRun
 from hacrl.analysis.compare.statistics import Array
 from hacrl.runs.reader import RunReader
@@ -210,11 +211,12 @@ def _measured(evaluation: Summary) -> tuple[Measure, ...]:
 
 
 def read_run(run: PlannedRun) -> Summary:
-    """The summary of a finished run, with its evaluations `during` the run by step."""
+    """The summary of a finished run, with evaluations `during` the run by step, and its last `metrics`."""
     reader = RunReader(run.directory.path)
     summary, every = reader.final_summary, run.recipe.evaluation.every
     steps = range(every, summary["steps"], every) if every else ()
-    return {**summary, "during": {step: reader.evaluation(step) for step in steps}}
+    during = {step: reader.evaluation(step) for step in steps}
+    return {**summary, "during": during, "metrics": last_means(reader.metrics)}
 
 
 def same_problems(outcomes: Outcomes) -> None:

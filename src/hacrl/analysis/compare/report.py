@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from hacrl.analysis.compare.besides import TITLES
 from hacrl.analysis.compare.results import COSTS, Accuracy, Curves, Results
 from hacrl.analysis.compare.statistics import Difference, Estimate, Table
 from hacrl.training.evaluation import measure_name
@@ -51,6 +52,8 @@ def sections(results: Results) -> Iterator[Section]:
         yield Section("Similarity between agents", "\n\n".join(_similarity(results)))
     if results.entropy:
         yield Section("Entropy of responses", "\n\n".join(_entropy(results)))
+    if any(found for agents in results.besides.values() for found in agents.values()):
+        yield Section("What training did besides", "\n\n".join(_besides(results)))
 
 
 def _heading(results: Results) -> Iterator[str]:
@@ -157,6 +160,29 @@ def _entropy(results: Results) -> Iterator[str]:
         "sampled accuracy may rise just because responses become more certain."
     )
     yield _moments(results.entropy)
+
+
+def _besides(results: Results) -> Iterator[str]:
+    yield (
+        "KL from the start is that of an agent's responses before training, in nats; perplexity is that of "
+        "plain text, where the recipe asks for them. The others are means over the last steps: length of "
+        "responses in tokens, share that was cut off, how wrong predictions of success were (Brier score); "
+        "of peers' responses the ratio, the share inside HACPO's window, and the share that passes the gate."
+    )
+    rows = [
+        (method, agent, found)
+        for method, agents in results.besides.items()
+        for agent, found in agents.items()
+    ]
+    measured = [name for name in TITLES if any(name in found for _, _, found in rows)]
+    yield markdown_table(
+        ["method", "agent", *(TITLES[name] for name in measured)],
+        [[method, agent, *(_number(found.get(name)) for name in measured)] for method, agent, found in rows],
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
 
 
 def _moments(found: Mapping[str, Mapping[str, Estimate]]) -> str:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hacrl.analysis.compare.besides import besides
 from hacrl.analysis.compare.outcomes import Outcomes, When, same_problems
 from hacrl.analysis.compare.statistics import (
     Array,
@@ -97,6 +98,8 @@ class Results:
     """By method, `before` and `after`: share of problems with the same greedy response of two agents."""
     entropy: dict[str, dict[str, Estimate]]
     """By method, `before` and `after`: of a sampled response to the trained task, in nats."""
+    besides: dict[str, dict[str, dict[str, float]]]
+    """By method, agent and measure: what training did besides."""
     retired: list[str]
 
 
@@ -165,6 +168,7 @@ def make_results(
         by_kind=_by_kind(outcomes),
         alike=_alike(outcomes, task),
         entropy=_entropy(outcomes, task),
+        besides=besides(outcomes),
         retired=outcomes.retired(),
     )
 

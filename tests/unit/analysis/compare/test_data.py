@@ -1,7 +1,6 @@
 """Outcomes in small files: nothing is lost, and pages need nothing else."""
 
 import gzip
-import math
 import shutil
 from dataclasses import asdict
 
@@ -10,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hacrl.analysis.compare import runner
-from hacrl.analysis.compare.data import complete_part, data_file, last_means
+from hacrl.analysis.compare.data import complete_part, data_file
 from hacrl.analysis.compare.packing import pack_column, unpack_column
 from hacrl.analysis.compare.results import make_results
 from hacrl.analysis.compare.suite_runs import in_order, page_from_data, run_suite
@@ -52,15 +51,6 @@ def test_a_column_of_any_rewards_comes_back_exactly(values):
 def test_one_problem_is_one_character():
     assert pack_column([0.0, 1.0, None, 0.25], 4) == "04-1"
     assert pack_column([0.0, 0.3], 4) == [0.0, 0.3]
-
-
-def test_metrics_that_explain_a_result_are_kept_as_means_of_the_last_steps():
-    lines = [
-        {"step": step, "agent/a/gate/accepted": step / 10, "cross/a->b/inside": math.nan, "time/step": 3.0}
-        for step in range(10)
-    ]
-    lines[-1]["cross/a->b/ratio/mean"] = 0.123456
-    assert last_means(lines) == {"agent/a/gate/accepted": 0.7, "cross/a->b/ratio/mean": 0.1235}
 
 
 def test_results_from_a_file_are_those_of_the_directories(tmp_path):
