@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hacrl import tasks
+from hacrl.agents.errors import AgentError
 from hacrl.recipe import RecipeError
 from hacrl.training.run import Stopped
 from helpers_async import Threads, asynchronous, timeless
+from helpers_endpoint import KEY, Stub, serve
 from helpers_train import StopAt, final_weights, make_agent, metrics, outcome, recipe, responses, run
 
 
@@ -135,3 +143,152 @@ def test_a_method_in_which_agents_score_each_other_refuses_what_has_no_model(set
     agents = [settings["agents"][0], {"name": "eve", "source": {"file": "x.jsonl"}}]
     with pytest.raises(RecipeError, match="expected frozen or null with method opd"):
         run(settings | {"agents": agents, "method": "opd"}, tmp_path / "run")
+
+
+DIGITS = tasks.load("digits", train=90, test=30)
+ANSWERS = {prompt.text: str(prompt.columns["answer"]) for prompt in (*DIGITS.train, *DIGITS.test)}
+
+
+@pytest.fixture
+def stub() -> Iterator[Stub]:
+    """Knows the answers, and gives some of them, by the request's seed."""
+    with serve(Stub()) as stub:
+        stub.respond = lambda body: (
+            ANSWERS[body["messages"][-1]["content"]] if body["seed"] % 3 else str(body["seed"] % 97)
+        )
+        yield stub
+
+
+def with_peer(settings: dict[str, Any], **peer: Any) -> dict[str, Any]:
+    """Ada, and another peer in eve's place, on exact answers."""
+    return settings | {"agents": [settings["agents"][0], {"name": "eve"} | peer]}
+
+
+def asking(settings: dict[str, Any], stub: Stub, **source: Any) -> dict[str, Any]:
+    endpoint = {"url": stub.url, "concurrency": 1, "retries": 0, **source}
+    return with_peer(settings, model="served", samples_per_prompt=2, source=endpoint)
+
+
+def exact(prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
+    return [float(text == ANSWERS[prompt]) for prompt, text in zip(prompts, completions, strict=True)]
+
+
+def test_an_endpoints_responses_are_verified_learned_from_and_counted(settings, stub, tmp_path, monkeypatch):
+    monkeypatch.setenv("EVE_KEY", KEY)
+    run(asking(settings, stub, key_env="EVE_KEY"), tmp_path / "run", reward_funcs=[exact])
+    peer = json.loads((tmp_path / "run" / "summary.json").read_text())["peers"]["eve"]
+    assert peer["requests"] == peer["rollouts"] == len(stub.bodies) == 4 * 4 * 2
+    assert peer["response_tokens"] == peer["generated_tokens"] > peer["requests"]
+    assert peer["prompt_tokens"] == 7 * peer["requests"]
+    lines = metrics(tmp_path / "run")[1:]
+    assert all(0.3 < line["agent/eve/reward"] < 1 for line in lines)
+    assert sum(line["cross/eve->ada/rows"] for line in lines) > 0
+    assert not any(KEY in path.read_text() for path in (tmp_path / "run").rglob("*.json*"))
+
+
+def test_log_probs_of_an_endpoint_are_enough_for_ratios(settings, stub, tmp_path):
+    """All tokens have log-prob -0.25: the ratio is the learner's mean probability over exp(-0.25)."""
+    changed = asking(settings, stub, logprobs=True) | {"method": {"name": "hacpo", "delta": 1.0}, "steps": 1}
+    run(changed, tmp_path / "run", reward_funcs=[exact])
+    lines = (tmp_path / "run/trajectories/step_000001.jsonl").read_text().splitlines()
+    found = [json.loads(line) for line in lines]
+    assert all(set(t["token_logps"]) == {-0.25} for t in found if t["source"] == "eve")
+    ratio = metrics(tmp_path / "run")[-1]["cross/eve->ada/ratio/mean"]
+    assert 0.01 < ratio < 0.5  # an untrained model gives each of about 20 characters a twentieth
+
+
+def test_a_run_that_an_endpoint_ended_goes_on_without_asking_twice(settings, stub, tmp_path):
+    run(asking(settings, stub), tmp_path / "whole", reward_funcs=[exact])
+    whole = len(stub.bodies)
+    ordinary = stub.respond
+
+    def fails_once(body: dict[str, Any]) -> str:
+        if len(stub.bodies) == whole + 13:
+            stub.faults.append((401, b"expired"))
+        return ordinary(body)
+
+    stub.respond = fails_once
+    with pytest.raises(AgentError, match="status 401: expired"):
+        run(asking(settings, stub), tmp_path / "run", reward_funcs=[exact])
+    run(asking(settings, stub), tmp_path / "run", resume=True, reward_funcs=[exact])
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert len(stub.bodies) == 2 * whole + 1
+
+
+SCRIPT = """import json, sys
+from pathlib import Path
+from test_peers import exact, run
+run(json.loads(sys.argv[1]), Path(sys.argv[2]), reward_funcs=[exact])"""
+
+
+@pytest.mark.slow
+def test_a_killed_run_pays_at_most_for_what_was_on_its_way(settings, stub, tmp_path):
+    changed = asking(settings, stub)
+    run(changed, tmp_path / "whole", reward_funcs=[exact])
+    whole, ordinary = len(stub.bodies), stub.respond
+    victims: list[subprocess.Popen[bytes]] = []
+
+    def kills(body: dict[str, Any]) -> str:
+        if len(stub.bodies) == whole + 13:
+            victims[0].kill()
+            victims[0].wait()
+        return ordinary(body)
+
+    stub.respond = kills
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(here), str(here.parent)])
+    command = [sys.executable, "-c", SCRIPT, json.dumps(changed), str(tmp_path / "run")]
+    victims.append(subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}))
+    assert victims[0].wait(timeout=120) == -signal.SIGKILL
+    assert len(stub.bodies) == whole + 13
+    run(changed, tmp_path / "run", resume=True, reward_funcs=[exact])
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert len(stub.bodies) == 2 * whole + 1
+
+
+def write_log(path: Path, every: int) -> dict[str, Any]:
+    rows = [
+        {"question": prompt.text, "answers": [ANSWERS[str(prompt.text)], "?"]}
+        for prompt in DIGITS.train[::every]
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return {"file": str(path), "prompt": "question", "response": "answers"}
+
+
+def test_a_file_responds_to_the_prompts_that_it_has(settings, tmp_path):
+    changed = with_peer(settings, source=write_log(tmp_path / "log.jsonl", every=2))
+    with pytest.raises(Stopped):
+        run(changed, tmp_path / "run", reward_funcs=[exact], display=StopAt(2))
+    run(changed, tmp_path / "run", resume=True, reward_funcs=[exact])
+    known = {prompt.id for prompt in DIGITS.train[::2]}
+    for path in sorted((tmp_path / "run" / "trajectories").iterdir()):
+        found = [json.loads(line) for line in path.read_text().splitlines()]
+        asked = {t["prompt_id"] for t in found if t["source"] == "ada"}
+        assert len(asked) == 4  # no share of the prompts is set aside for the file
+        assert {t["prompt_id"] for t in found if t["source"] == "eve"} == asked & known
+        assert all((t["reward"] == 1) == (t["text"] != "?") for t in found if t["source"] == "eve")
+    assert metrics(tmp_path / "run")[-1]["agent/ada/updates"] > 2
+    (tmp_path / "log.jsonl").write_text((tmp_path / "log.jsonl").read_text() * 2)
+    with pytest.raises(RecipeError, match=r"agents\.eve: its model or file has changed since"):
+        run(changed | {"steps": 5}, tmp_path / "run", resume=True)
+
+
+def test_a_file_for_other_prompts_is_refused(settings, tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"prompt": "Who?", "response": "Me."}\n')
+    changed = with_peer(settings, source={"file": str(tmp_path / "log.jsonl")})
+    with pytest.raises(
+        RecipeError, match=r"agents\.1\.source\.prompt: no training prompt of task digits is in"
+    ):
+        run(changed, tmp_path / "run")
+
+
+@pytest.mark.parametrize("method", ["luffy", "sgt", "swarm", "xgrpo", "sft_strongest"])
+def test_methods_without_ratios_learn_from_a_file(settings, method, tmp_path):
+    """A NaN in the place of unknown log-probs would show in every weight."""
+    changed = with_peer(settings, source=write_log(tmp_path / "log.jsonl", every=1))
+    short = {"method": method, "steps": 1, "evaluation": {"before": False}}
+    run(changed | short, tmp_path / "run", reward_funcs=[exact])
+    assert all(weight.isfinite().all() for weight in final_weights(tmp_path / "run", "ada").values())
+    (line,) = metrics(tmp_path / "run")
+    assert line["agent/ada/updates"] > 0
+    assert "cross/eve->ada/ratio/mean" not in line or method == "swarm"
