@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: demo real test test-vllm check tokenizers models results docs format constraints clean
+.PHONY: demo real test test-vllm check tokenizers models results ablations docs format constraints clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/hacrl demo
@@ -46,9 +46,14 @@ tokenizers: $(VENV)/.dev
 models: $(VENV)/.dev
 	$(BIN)/python tools/models.py smollm2-135m gemma-3-270m
 
-# All experiments, hours on two cores; writes docs/results.md, docs/ablations.md and docs/commons.md. Stop it and go on as you like.
+# All experiments, hours on two cores; writes docs/results.md, docs/regime.md and the README's table. Stop it and go on as you
+# like, here or with docs/results/data on another machine: a run whose outcome is there is not repeated.
 results: $(VENV)/.runtime
-	$(BIN)/hacrl results recipes/experiments/claims.yaml
+	$(BIN)/hacrl results recipes/experiments/claims.yaml --readme README.md
+	$(BIN)/hacrl results recipes/experiments/regime.yaml --out runs/regime --page docs/regime.md
+
+# Further experiments, hours again: the parts of HACPO and of commons.
+ablations: $(VENV)/.runtime
 	$(BIN)/hacrl results recipes/experiments/plan.yaml --out runs/ablations --page docs/ablations.md
 	$(BIN)/hacrl results recipes/experiments/commons.yaml --out runs/commons --page docs/commons.md
 

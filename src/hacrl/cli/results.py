@@ -23,7 +23,8 @@ from hacrl.cli.common import (
 def results(
     plan: Annotated[Path, typer.Argument(help="The plan, a YAML file.", show_default=False)],
     tune: Annotated[
-        bool, typer.Option("--tune", help="Run the plan's sweeps instead and write tuned.yaml beside it.")
+        bool,
+        typer.Option("--tune", help="Run the plan's sweeps instead and write PLAN.tuned.yaml beside it."),
     ] = False,
     data: Annotated[
         Path | None,
@@ -54,7 +55,7 @@ def results(
     after a stop, here or on another machine that has these files: finished runs are not repeated.
     """
     with comparison_errors():
-        from hacrl.analysis.compare import comparison, suite_runs
+        from hacrl.analysis.compare import suite_runs, tuning
         from hacrl.analysis.compare.suite import load_suite
         from hacrl.analysis.compare.workers import WorkerPool
 
@@ -64,7 +65,7 @@ def results(
         if readme is not None:
             suite_runs.shown_in(suite, readme)  # before hours of work
         if tune:
-            written = comparison.tune(suite, out, pool)
+            written = tuning.tune(suite, out, suite_runs.data_folder(page), pool)
         else:
             if data is not None:
                 found = suite_runs.page_from_data(suite, data, page)

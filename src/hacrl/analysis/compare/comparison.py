@@ -1,22 +1,18 @@
-"""`hacrl compare` and tuning: run comparisons, choose settings of methods, write the results."""
+"""`hacrl compare`: run the comparison of one recipe and write its results."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from itertools import product
+from dataclasses import asdict, replace
 from pathlib import Path
 
-import yaml
-
 from hacrl.analysis.compare.outcomes import Outcomes
-from hacrl.analysis.compare.plan import Plan, PlannedRun, plan_of, write_plan
+from hacrl.analysis.compare.plan import Plan, PlannedRun, write_plan
 from hacrl.analysis.compare.report import report
 from hacrl.analysis.compare.results import Results, make_results
 from hacrl.analysis.compare.runner import run_all
-from hacrl.analysis.compare.suite import TUNED, Changes, Suite
 from hacrl.analysis.compare.workers import WorkerPool
 from hacrl.runs.files import write_atomic, write_json
 from hacrl.runs.json_files import read_json
@@ -87,78 +83,3 @@ def _versions(plan: Plan) -> dict[str, str]:
     config = json.loads(plan.runs()[0].directory.config.read_text())
     versions: dict[str, str] = config["versions"]
     return versions
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One combination of values of a tuned method."""
-
-    method: str
-    values: Changes
-
-    @property
-    def label(self) -> str:
-        """The label of its runs."""
-        return "-".join(
-            [self.method, *(f"{key.split('.')[-1]}-{value}" for key, value in self.values.items())]
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """All trials of a setting, on seeds and test prompts that are not reported."""
-
-    plan: Plan
-    trials: list[Trial]
-
-
-def tune(suite: Suite, out: Path, pool: WorkerPool) -> Path:
-    """Run all sweeps and write the best values by greedy accuracy to a file; returns its path."""
-    sweeps = sweeps_of(suite, out)
-    run_plans([sweep.plan for sweep in sweeps.values()], pool)
-    chosen = {setting: _best(sweep) for setting, sweep in sweeps.items()}
-    path = suite.path.parent / TUNED
-    heading = (
-        f"# Written by `hacrl results {suite.path} --tune`: the best values on the plan's tuning seeds.\n"
-    )
-    write_atomic(path, (heading + yaml.safe_dump(chosen, sort_keys=False)).encode())
-    return path
-
-
-def sweeps_of(suite: Suite, out: Path) -> dict[str, Sweep]:
-    """By setting; settings that run none of the swept methods are left out."""
-    tuning = suite.file.tuning
-    if tuning is None:
-        raise ValueError(f"{suite.path}: tuning: missing; it names seeds and sweeps")
-    sweeps = {}
-    for setting in suite.file.settings:
-        methods = suite.variants(setting)
-        trials = [
-            Trial(method, dict(zip(sweep, values, strict=True)))
-            for method, sweep in tuning.sweeps.items()
-            if method in methods
-            for values in product(*sweep.values())
-        ]
-        plan = plan_of(
-            suite.recipe(setting, tuning.changes),
-            {trial.label: methods[trial.method].with_settings(trial.values) for trial in trials},
-            tuning.seeds,
-            out / "tuning" / setting,
-            where=f"{suite.path}, tuning {setting}",
-            name=f"tuning/{setting}",
-        )
-        if trials:
-            sweeps[setting] = Sweep(plan, trials)
-    return sweeps
-
-
-def _best(sweep: Sweep) -> dict[str, Changes]:
-    """By method, the values with the highest greedy accuracy."""
-    outcomes = Outcomes.read(sweep.plan)
-    scored = outcomes.scored(outcomes.tasks[0], outcomes.primary[0])
-    best: dict[str, Trial] = {}
-    for trial in sweep.trials:
-        current = best.setdefault(trial.method, trial)
-        if scored[trial.label].mean() > scored[current.label].mean():
-            best[trial.method] = trial
-    return {method: trial.values for method, trial in best.items()}

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
+from math import prod
 from pathlib import Path
 
 from hacrl.analysis.compare.claims import claims_section
@@ -28,7 +29,7 @@ from hacrl.analysis.compare.report import (
 )
 from hacrl.analysis.compare.results import BUDGET, Experiment, Results, equal_budgets
 from hacrl.analysis.compare.statistics import Estimate, Verdict
-from hacrl.analysis.compare.suite import TUNED, Suite
+from hacrl.analysis.compare.suite import Suite, edges
 from hacrl.training.evaluation import Measure
 
 SHORT: dict[Verdict, str] = {"better": "better", "worse": "worse", "no difference seen": "?"}
@@ -144,9 +145,14 @@ def _tuning(suite: Suite) -> str:
     if tuning is None or not suite.tuned:
         return "nothing was tuned"
     changes = "".join(f", {key} {value}" for key, value in tuning.changes.items())
-    return (
-        f"tuned on the seeds {_listed(tuning.seeds)}{changes}, none of which is reported: "
-        f"{', '.join(tuning.sweeps)}; the chosen values are in `{(suite.path.parent / TUNED).as_posix()}`"
+    trials = max(prod(map(len, keys.values())) for keys in tuning.sweeps.values())
+    return "; ".join(
+        [
+            f"tuned on the seeds {_listed(tuning.seeds)}{changes}, none of which is reported, with {trials} "
+            f"trials of each: {', '.join(tuning.sweeps)}",
+            f"the chosen values are in `{suite.tuned_path.as_posix()}`",
+            *edges(tuning, suite.tuned),
+        ]
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -19,8 +20,8 @@ from hacrl.training.evaluation import Measure
 
 Form = TypeVar("Form")
 
-TUNED = "tuned.yaml"
-"""The file with the tuned values, in the plan's directory."""
+TUNED = ".tuned.yaml"
+"""How the file with the tuned values ends, beside the plan and with its name."""
 
 BEFORE = "before"
 """In the README's table: the agents before training."""
@@ -88,8 +89,10 @@ class Tuning(Settings):
     seeds: Seeds
     changes: Changes = Field(default_factory=dict)
     """Changes to every recipe, so that tuning uses other test prompts: `task.seed: 1`."""
+    settings: Labels = ()
+    """Tune on these, and use the best on average everywhere; none: tune every setting for itself."""
     sweeps: dict[Text, dict[Text, Annotated[tuple[JsonValue, ...], Field(strict=False)]]]
-    """Method -> key -> values; all combinations are run."""
+    """Method -> key -> values; all combinations are run, as many for every method."""
 
 
 class Readme(Settings):
@@ -133,6 +136,11 @@ class Suite:
     tuned: Mapping[str, Mapping[str, Changes]]
     """Setting -> method -> tuned values."""
 
+    @property
+    def tuned_path(self) -> Path:
+        """The file with the tuned values."""
+        return self.path.with_suffix(TUNED)
+
     def variants(self, setting: str) -> dict[str, Variant]:
         """The methods of a setting, without tuned values."""
         own = self.file.settings[setting]
@@ -174,13 +182,31 @@ class Suite:
         return tuple(label for label in self.file.references if label in taking_part)
 
 
+def edges(tuning: Tuning, chosen: Mapping[str, Mapping[str, Changes]]) -> Iterator[str]:
+    """What was chosen at the edge of three or more numbers: a better value may lie beyond."""
+    seen = dict.fromkeys(
+        (method, key, str(value))
+        for methods in chosen.values()
+        for method, values in methods.items()
+        for key, value in values.items()
+        if _at_edge(value, tuning.sweeps.get(method, {}).get(key, ()))
+    )
+    for method, key, value in seen:
+        yield f"{method}: {key} {value} is at the edge of the values tried"
+
+
+def _at_edge(value: object, tried: Sequence[object]) -> bool:
+    numbers = [one for one in tried if isinstance(one, int | float) and not isinstance(one, bool)]
+    return len(numbers) > 2 and len(numbers) == len(tried) and value in (min(numbers), max(numbers))
+
+
 def load_suite(path: Path) -> Suite:
     """Read a plan and the tuned values beside it; all mistakes are reported at once."""
     file = _checked(TypeAdapter(SuiteFile), read_mapping(path), str(path))
     problems = list(_unknown_names(file))
     if problems:
         raise RecipeError(str(path), problems)
-    beside = path.parent / TUNED
+    beside = path.with_suffix(TUNED)
     form = TypeAdapter(dict[str, dict[str, Changes]])
     tuned = _checked(form, read_mapping(beside), str(beside)) if beside.exists() else {}
     suite = Suite(path, file, tuned)
@@ -225,6 +251,11 @@ def _unknown_names(file: SuiteFile) -> Iterator[Problem]:
         yield from _missing("readme.rows", sorted(file.readme.labels), (*file.methods, BEFORE))
     if file.tuning:
         yield from _missing("tuning.sweeps", file.tuning.sweeps, {*file.methods, *controls})
+        yield from _missing("tuning.settings", file.tuning.settings, file.settings)
+        trials = {method: prod(map(len, keys.values())) for method, keys in file.tuning.sweeps.items()}
+        if len(set(trials.values())) > 1:
+            counts = ", ".join(f"{method} has {count}" for method, count in trials.items())
+            yield Problem("tuning.sweeps", f"expected as many trials for every method, but {counts}")
         for seed in set(file.seeds) & set(file.tuning.seeds):
             yield Problem("tuning.seeds", f"{seed} is a reported seed: tuning needs others")
 

@@ -35,16 +35,17 @@ def run_suite(
     for setting, plan in plans.items():
         for method in again:
             _forget(plan, files[setting], method)
-        files[setting].accept(plan)
-        write_plan(plan, current_commit())
-    _run_missing(suite, plans, files, pool)
+    run_missing(plans, files, pool, in_order(suite, plans))
     return write_page(suite, files, page)
 
 
-def _run_missing(
-    suite: Suite, plans: Mapping[str, Plan], files: Mapping[str, DataFile], pool: WorkerPool
+def run_missing(
+    plans: Mapping[str, Plan], files: Mapping[str, DataFile], pool: WorkerPool, order: Sequence[PlannedRun]
 ) -> None:
-    """Run everything whose outcome is not known, and keep each outcome when its run ends."""
+    """Run everything whose outcome is not known, in this order, and keep each outcome when its run ends."""
+    for setting, plan in plans.items():
+        files[setting].accept(plan)
+        write_plan(plan, current_commit())
     commit, here = current_commit(), machine()
     file_of, runs = dict[str, DataFile](), dict[str, PlannedRun]()
     for setting, plan in plans.items():
@@ -54,7 +55,7 @@ def _run_missing(
     def keep(run: PlannedRun) -> None:
         file_of[run.name].add(run, commit, here)
 
-    missing = [runs[run.name] for run in in_order(suite, plans) if not file_of[run.name].has(run)]
+    missing = [runs[run.name] for run in order if not file_of[run.name].has(run)]
     for run in missing:
         if run.finished:  # its directory is there, but its outcome was not kept
             keep(run)
@@ -80,14 +81,15 @@ def in_order(suite: Suite, plans: Mapping[str, Plan]) -> list[PlannedRun]:
     """
     shown = suite.file.readme
     first = {} if shown is None else {s: _only(plans[s], shown.labels) for s in shown.settings}
-    return list({run.name: run for runs in (_by_seed(first), _by_seed(plans)) for run in runs}.values())
+    return list({run.name: run for runs in (by_seed(first), by_seed(plans)) for run in runs}.values())
 
 
 def _only(plan: Plan, methods: Container[str]) -> Plan:
     return plan.part([method for method in plan.recipes if method in methods], plan.seeds)
 
 
-def _by_seed(plans: Mapping[str, Plan]) -> Iterator[PlannedRun]:
+def by_seed(plans: Mapping[str, Plan]) -> Iterator[PlannedRun]:
+    """The first seed of every plan and method, then the second, and so on."""
     longest = max((len(plan.seeds) for plan in plans.values()), default=0)
     for number in range(longest):
         for plan in plans.values():

@@ -108,6 +108,8 @@ AGENTS: dict[str, BaseAgent] = {
     "state-f": _fork(35, 1.5e-3, (3, 1, 3)),
     "state-g": _fork(35, 1.5e-3, (2, 1, 1)),
     "state-h": _fork(35, 1.5e-3, (1, 1, 2)),
+    "near-a": _fork(5, 5e-4, (6, 1, 1)),
+    "near-b": _fork(5, 5e-4, (1, 1, 6)),
     "complementary-a": _fork(80, 2e-3, (2, 1, 0)),
     "complementary-b": _fork(80, 2e-3, (0, 1, 2)),
     "size-small": _alone(SMALL, 200, 6e-3, (2, 2, 3)),
@@ -127,6 +129,7 @@ AGENTS: dict[str, BaseAgent] = {
 
 PAIRS = {
     "state": ("state-a", "state-b"),
+    "near": ("near-a", "near-b"),
     "size": ("size-small", "size-large"),
     "complementary": ("complementary-a", "complementary-b"),
     "model": ("model-llama", "model-qwen"),

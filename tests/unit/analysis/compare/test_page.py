@@ -5,10 +5,10 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from hacrl.analysis.compare.comparison import sweeps_of, tune
 from hacrl.analysis.compare.report import DASH
 from hacrl.analysis.compare.suite import load_suite
 from hacrl.analysis.compare.suite_runs import run_suite
+from hacrl.analysis.compare.tuning import sweeps_of, tune
 from hacrl.analysis.compare.workers import WorkerPool
 from helpers_suite import finish_all, suite, write_suite
 
@@ -75,25 +75,42 @@ def test_tuning_keeps_the_best_values_of_every_method_and_says_so(tmp_path):
     tuning = {
         "seeds": [7, 8],
         "changes": {"task.seed": 1},
-        "sweeps": {"hacpo": {"method.delta": [0.1, 0.4]}, "wide": {"optimiser.learning_rate": [0.5]}},
+        "sweeps": {
+            "hacpo": {"method.delta": [0.1, 0.4, 0.2]},
+            "wide": {"optimiser.learning_rate": [0.1, 0.2, 0.3]},
+        },
     }
     path = write_suite(tmp_path, tuning=tuning)
     found = load_suite(path)
     for sweep in sweeps_of(found, tmp_path / "out").values():
         assert sweep.plan.seeds == (7, 8)
         assert all(recipe.task.settings == {"seed": 1} for recipe in sweep.plan.recipes.values())
-        finish_all(sweep.plan, {"hacpo-delta-0.1": 12, "hacpo-delta-0.4": 20})
-    chosen = yaml.safe_load(tune(found, tmp_path / "out", WorkerPool()).read_text())
-    assert chosen == {
+        solved = {"hacpo-delta-0.1": 12, "hacpo-delta-0.4": 20, "wide-learning_rate-0.2": 30}
+        finish_all(sweep.plan, solved)
+    text = tune(found, tmp_path / "out", tmp_path / "data", WorkerPool()).read_text()
+    assert yaml.safe_load(text) == {
         "pair": {"hacpo": {"method.delta": 0.4}},
-        "short": {"hacpo": {"method.delta": 0.4}, "wide": {"optimiser.learning_rate": 0.5}},
+        "short": {"hacpo": {"method.delta": 0.4}, "wide": {"optimiser.learning_rate": 0.2}},
     }
+    assert "# short, hacpo-delta-0.4: 0.500" in text
+    assert "# hacpo: method.delta 0.4 is at the edge of the values tried" in text
+    assert "wide: optimiser" not in text
     tuned = load_suite(path)
     assert tuned.plan("pair", tmp_path).recipes["hacpo"].method.delta == 0.4
     for setting in tuned.file.settings:
         finish_all(tuned.plan(setting, tmp_path / "out"), {})
     run_suite(tuned, tmp_path / "out", tmp_path / "results.md", WorkerPool())
     assert (
-        "tuned on the seeds 7, 8, task.seed 1, none of which is reported"
+        "tuned on the seeds 7, 8, task.seed 1, none of which is reported, with 3 trials of each: hacpo, wide"
         in (tmp_path / "results.md").read_text()
     )
+
+
+def test_tuned_on_some_settings_the_best_on_average_holds_for_all(tmp_path):
+    sweeps = {"hacpo": {"method.delta": [0.1, 0.4]}}
+    found = suite(tmp_path, tuning={"seeds": [7, 8], "settings": ["short"], "sweeps": sweeps})
+    [(setting, sweep)] = sweeps_of(found, tmp_path / "out").items()
+    assert setting == "short"
+    finish_all(sweep.plan, {"hacpo-delta-0.1": 12, "hacpo-delta-0.4": 20})
+    chosen = yaml.safe_load(tune(found, tmp_path / "out", tmp_path / "data", WorkerPool()).read_text())
+    assert chosen == {key: {"hacpo": {"method.delta": 0.4}} for key in ("pair", "short")}
