@@ -126,7 +126,15 @@ def test_a_missing_key_is_named(tmp_path):
 EXPERIMENTS = ROOT / "recipes" / "experiments"
 
 
-@pytest.mark.parametrize(X)
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("plan.yaml", "hacpo"),
+        ("claims.yaml", "commons"),
+        ("regime.yaml", "hacpo"),
+        ("commons.yaml", "commons"),
+    ],
+)
 def test_the_plans_of_the_repository_are_valid(name: str, ours: str):
     found = load_suite(EXPERIMENTS / name)
     assert len(found.file.seeds) >= 5
