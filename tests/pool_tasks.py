@@ -9,8 +9,6 @@ from pathlib import Path
 
 from hacrl.pool import open_place
 from helpers_pool import entry, lines
-from helpers_train import make_agent, recipe, run
-from helpers_train_kills import _count, _die_at, fork
 
 
 def append(directory: Path) -> None:
@@ -19,6 +17,9 @@ def append(directory: Path) -> None:
 
 def killed_runs(folder: Path) -> None:
     """A run with a pool; then the same killed at six moments, each time resumed."""
+    from helpers_train import make_agent, recipe, run
+    from helpers_train_kills import _count, _die_at, fork
+
     os.environ["HACRL_POOL_KEY"] = "the key of all runs in this test"
     agent = make_agent(folder / "ada", 1)
 

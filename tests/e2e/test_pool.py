@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +16,12 @@ import pytest
 from hacrl.agents.updater import Updater
 from hacrl.pool import PoolKey, Reader, open_place
 from hacrl.pool.places import read_new
-from hacrl.recipe import RecipeError
+from hacrl.recipe import RecipeError, load_recipe
 from helpers_kills import run_alone
-from helpers_pool import OTHER_KEY, entry, lines, redis_server
+from helpers_pool import OTHER_KEY, entry, lines, pool_url, redis_server
 from helpers_train import Silent, make_agent, metrics, outcome, recipe, run
 
+DEMO = Path(__file__).parents[2] / "src" / "hacrl" / "cli" / "demo.yaml"
 KEY_TEXT = "the key of all runs in this test"
 
 
@@ -124,6 +127,32 @@ def _entries(pool: Path) -> set[tuple[Any, ...]]:
     entries, refused = reader.accept(found)
     assert set(refused) <= {"replayed"}, refused
     return {(e.source, e.version, e.prompt, e.sample, e.response, e.reward) for e in entries}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["directory", "redis"])
+def test_two_processes_teach_each_other_what_one_lacks(tmp_path: Path, kind: str):
+    """Alone, neither ever learns it: `test_commons.py` measures that for the same agents and steps."""
+    models = {"sorter": "toy:complementary-a", "adder": "toy:complementary-b"}
+    short = {"steps": 15, "evaluation": {"prompts": 150}, "logging": {"trajectories": False}}
+    with pool_url(kind, tmp_path) as url:
+        processes = []
+        for seed, (name, model) in enumerate(models.items()):
+            demo = load_recipe(DEMO).model_dump(mode="json", exclude_unset=True)
+            agents = [{"name": name, "model": model}]
+            pool = {"exchange": {"pool": {"url": url, "wait_for": 1}}, "seed": seed}
+            file = tmp_path / f"{name}.yaml"
+            file.write_text(json.dumps(demo | short | pool | {"agents": agents}))
+            command = [sys.executable, "-m", "hacrl", "train", str(file), "--out", str(tmp_path / name)]
+            processes.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+        assert [process.wait() for process in processes] == [0, 0]
+    for name, skill in (("sorter", "add3"), ("adder", "sort")):
+        agent = json.loads((tmp_path / name / "summary.json").read_text())["agents"][name]
+        before, after = (
+            agent[when]["digits"]["greedy_by_kind"][skill]["mean"] for when in ("before", "after")
+        )
+        assert before < 0.05
+        assert after > before + 0.1, f"{name} has not learned to {skill}"
 
 
 def test_hostile_entries_change_nothing(tmp_path: Path):

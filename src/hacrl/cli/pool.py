@@ -86,7 +86,10 @@ def _key(variable: str | None, *, needed: bool) -> PoolKey | None:
 
     if variable is None and not needed and KEY_VARIABLE not in os.environ:
         return None
-    return pool_key(KEY_VARIABLE if variable is None else variable)
+    try:
+        return pool_key(KEY_VARIABLE if variable is None else variable)
+    except ValueError as error:
+        raise ValueError(f"--key-env: {error}") from error
 
 
 def _password(variable: str | None) -> str | None:

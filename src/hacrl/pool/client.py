@@ -48,6 +48,8 @@ class PoolClient:
         self._wait_seconds = wait_seconds
         self._cursor: Cursor = {}
         self._outstanding: list[bytes] = []
+        self._lock = threading.Lock()
+        """For the outstanding lines, which both threads change."""
         self._running: Future[tuple[Lines, Cursor]] | None = None
         self._sent = 0
         """How many of the outstanding lines the running exchange writes."""
@@ -84,9 +86,9 @@ class PoolClient:
             self._running = None
             self._cursor = cursor
             found, causes = self._reader.accept(lines)
-            refused += causes
+            refused.update(causes)
         said, self._available = not self._available, not trouble
-        return Taken(found, refused, "" if said else trouble)
+        return Taken(found, +refused, "" if said else trouble)
 
     def join(self, others: int, seconds: float) -> int:
         """Be seen in the pool, and wait until so many others are, at most so long; returns how many are.
@@ -120,16 +122,14 @@ class PoolClient:
         self._reader.load_state_dict(state["reader"])
 
     def _queue(self, entries: Sequence[Entry], refused: Counter[str]) -> None:
-        for entry in entries:
-            line = sign(entry, self._key)
-            if len(line) > LARGEST:
+        lines = [sign(entry, self._key) for entry in entries]
+        with self._lock:
+            self._outstanding += [line for line in lines if len(line) <= LARGEST]
+            refused["unsent"] += sum(len(line) > LARGEST for line in lines)
+            size = sum(map(len, self._outstanding))
+            while size > MOST_OUTSTANDING and len(self._outstanding) > self._sent:
+                size -= len(self._outstanding.pop(self._sent))
                 refused["unsent"] += 1
-            else:
-                self._outstanding.append(line)
-        size = sum(map(len, self._outstanding))
-        while size > MOST_OUTSTANDING and len(self._outstanding) > self._sent:
-            size -= len(self._outstanding.pop(self._sent))
-            refused["unsent"] += 1
 
     def _begin(self) -> None:
         """Start a thread that nobody joins: a place that hangs for ever must not keep the process alive."""
@@ -142,8 +142,9 @@ class PoolClient:
         try:
             if lines:
                 self._place.append(self._writer, lines)
-                del self._outstanding[: len(lines)]
-                self._sent = 0
+                with self._lock:
+                    del self._outstanding[: len(lines)]
+                    self._sent = 0
             outcome.set_result(read_new(self._place, self._cursor, self._writer))
         except BaseException as error:
             self._sent = 0

@@ -102,11 +102,17 @@ def read_new(
 ) -> tuple[dict[str, list[bytes]], Cursor]:
     """What every segment but one's own has after the cursor, and the cursor after that.
 
-    Every segment gets the same share of what is read at once, so that a flood in one delays no other.
+    Every segment gets the same share of what is read at once, so that a flood in one delays no other. If
+    there are too many, those come first that were read the longest time ago: the cursor is in this order.
     """
-    writers = [writer for writer in place.segments() if writer != own]
-    share = max(2 * LARGEST, READ_AT_ONCE // max(1, len(writers)))
+    there = set(place.segments()) - {own}
+    writers = [writer for writer in cursor if writer in there] + sorted(there - cursor.keys())
+    share, left = max(2 * LARGEST, READ_AT_ONCE // max(1, len(writers))), READ_AT_ONCE
     found, positions = {}, dict(cursor)
     for writer in writers:
-        found[writer], positions[writer] = place.read(writer, positions.get(writer), share)
+        if left <= 0:
+            break
+        found[writer], position = place.read(writer, positions.pop(writer, None), share)
+        positions[writer] = position  # now the last one
+        left -= sum(map(len, found[writer]))
     return found, positions

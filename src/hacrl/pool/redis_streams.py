@@ -13,7 +13,7 @@ from hacrl.pool.places import PoolError
 
 KEPT = 100_000
 """Entries of a writer that Redis keeps, about: it holds them in memory."""
-AT_ONCE = 256
+AT_ONCE = 64
 """Entries of one request."""
 LINE = b"entry"
 

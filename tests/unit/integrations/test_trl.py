@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -123,6 +126,19 @@ def test_others_right_completions_come_into_the_group_once(tmp_path: Path):
     # which is not sent again as this trainer's own.
     assert [sum(each["version"] == n for each in sent) for n in (1, 2, 3)] == [16, 12, 12]
     assert not callback.imitated
+
+
+@pytest.mark.slow
+def test_the_example_trains_two_processes_with_and_without_a_pool():
+    example = Path(__file__).parents[3] / "examples" / "trl_pool.py"
+    assert len(example.read_text().splitlines()) < 60
+    words = [sys.executable, "-W", "ignore", str(example), "3", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr
+    found = re.findall(r"^seed 0 (pool |alone) (0\.\d{3}) (0\.\d{3})$", done.stdout, re.MULTILINE)
+    assert [way for way, *_ in found] == ["alone", "pool "]
+    alone, pooled = ([float(accuracy) for accuracy in accuracies] for _, *accuracies in found)
+    assert sum(pooled) > sum(alone)
 
 
 def test_log_probs_and_updates_are_those_of_hacrl(tmp_path: Path):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hacrl.pool import Place, PoolError, open_place
+from hacrl.pool import Place, PoolError, open_place, places
 from hacrl.pool.entry import LARGEST
 from hacrl.pool.places import check_url, read_new
 from helpers_kills import kill_at_every_change
@@ -94,6 +95,22 @@ def test_a_pool_that_nobody_has_written_to_is_empty(tmp_path: Path):
     place = open_place(str(tmp_path / "none"))
     assert read_new(place, {}) == ({}, {})
     assert not (tmp_path / "none").exists()
+
+
+def test_of_too_many_segments_some_are_read_at_a_time_and_all_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(places, "READ_AT_ONCE", 1000)
+    place = open_place(str(tmp_path))
+    for number in range(50):
+        place.append(f"w{number}", [b"x" * 99])
+    cursor: dict[str, str] = {}
+    read: list[str] = []
+    for _ in range(5):
+        found, cursor = read_new(place, json.loads(json.dumps(cursor)))
+        assert sum(len(line) for part in found.values() for line in part) <= 1099
+        read += [writer for writer, part in found.items() if part]
+    assert sorted(read) == sorted(f"w{number}" for number in range(50))
 
 
 class TestDirectory:

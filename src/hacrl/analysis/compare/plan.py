@@ -191,6 +191,8 @@ def _check_comparable(base: Recipe, recipe: Recipe, label: str) -> None:
 
     Only `evaluation.before` may differ: agents start alike under every method, so one of them may measure it.
     """
+    if recipe.exchange.pool is not None:
+        raise ValueError(f"{label}: exchange.pool: the runs of a comparison would learn from each other")
     agents, own = (sorted((agent.name, agent.model) for agent in one.agents) for one in (base, recipe))
     for key, same in {
         "agents": agents == own,

@@ -18,8 +18,10 @@ from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
 from hacrl.analysis.doctor.prompts import Written, written_for
 from hacrl.huggingface import offline
 from hacrl.own_code import load_named
+from hacrl.pool import PoolError, open_place, pool_key
 from hacrl.recipe import AgentSettings, Recipe, TaskSettings
 from hacrl.recipe.problems import Problem, nearest
+from hacrl.recipe.settings import PoolSettings
 from hacrl.rewards.verifiers import VERIFIERS
 from hacrl.tasks import Task
 from hacrl.training.team import load_task
@@ -99,11 +101,22 @@ def examine(recipe: Recipe, gpu_memory: int | None = None) -> Diagnosis:
     _look_at_rewards(found)
     for package in recipe.logging.to:
         found.attempt("logging.to", partial(_require, package, package))
+    if recipe.exchange.pool is not None:
+        _look_at_pool(found, recipe.exchange.pool)
     for position, agent in enumerate(recipe.agents):
         if agent.has_model:
             found.agents.append(_plan(found, position))
     _look_for_gpus(found)
     return found
+
+
+def _look_at_pool(found: Diagnosis, pool: PoolSettings) -> None:
+    """Whether the key is there, and the packages that its place needs; nobody is asked."""
+    found.attempt("exchange.pool.key_env", partial(pool_key, pool.key_env))
+    try:
+        open_place(pool.url).close()
+    except PoolError as error:
+        found.errors.append(Problem("exchange.pool.url", str(error)))
 
 
 def _look_at_tasks(found: Diagnosis) -> None:

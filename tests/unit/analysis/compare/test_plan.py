@@ -137,3 +137,10 @@ def test_methods_and_seeds_may_be_added_and_commits_are_remembered(tmp_path):
     assert write_plan(more, "ghi") == ["abc", "def"], "nothing is left to run with the new commit"
     kept = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert sorted(kept["recipes"]) == ["gspo", "hacpo", "naive"]
+
+
+def test_runs_of_a_comparison_share_no_pool(tmp_path):
+    with pytest.raises(
+        ValueError, match=r"exchange.pool: the runs of a comparison would learn from each other"
+    ):
+        make(tmp_path, "hacpo,naive", exchange={"pool": "shared"})

@@ -652,3 +652,12 @@ def test_a_task_whose_only_question_is_a_test_question_cannot_be_trained_on(tmp_
     assert [str(problem) for problem in found.errors] == [
         "prompts_per_step: expected at most the task's 0 training prompts, got 16"
     ]
+
+
+def test_a_pool_needs_its_key(model: str, monkeypatch: pytest.MonkeyPatch):
+    recipe = parse_recipe(recipe_with(model, exchange={"pool": {"url": "shared", "key_env": "OUR_KEY"}}))
+    (error,) = examine(recipe).errors
+    assert error.key == "exchange.pool.key_env"
+    assert "OUR_KEY is not set" in error.message
+    monkeypatch.setenv("OUR_KEY", "x" * 20)
+    assert examine(recipe).errors == []
