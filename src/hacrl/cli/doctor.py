@@ -60,7 +60,7 @@ def _report(found: Diagnosis) -> None:
 
     for table in (_agents_table(found), _updates_table(found), _memory_table(found)):
         show(table)
-    for line in _precision_lines(found) + backend_lines(found) + _task_lines(found):
+    for line in _precision_lines(found) + backend_lines(found) + found.peers + _task_lines(found):
         say(line)
     for agent in found.agents:
         if agent.first_prompt is not None:

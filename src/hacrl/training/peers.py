@@ -24,15 +24,16 @@ def make_peers(recipe: Recipe, task: Task, replies: Path) -> list[Agent]:
         elif isinstance(agent.source, LoggedSettings):
             peer = LoggedPeer(agent.name, agent.source)
             if not any(map(peer.responses, task.train)):
-                raise RecipeError("recipe", [_other_prompts(position, agent.source, task)])
+                problem = Problem(f"agents.{position}.source.prompt", other_prompts(agent.source, task))
+                raise RecipeError("recipe", [problem])
             peers.append(peer)
     return peers
 
 
-def _other_prompts(position: int, source: LoggedSettings, task: Task) -> Problem:
+def other_prompts(source: LoggedSettings, task: Task) -> str:
+    """Why a file has no response to any training prompt."""
     first = f"; the first is {shown(task.train[0].text)}" if task.train else ""
-    return Problem(
-        f"agents.{position}.source.prompt",
+    return (
         f"no training prompt of task {task.name} is in column {source.prompt!r} of {source.file}, which has "
-        f"to hold their texts, chat messages or ids{first}",
+        f"to hold their texts, chat messages or ids{first}"
     )

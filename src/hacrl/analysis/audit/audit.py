@@ -119,7 +119,9 @@ def _audit(run: SavedRun, team: Team, size: SampleSize, on_progress: OnProgress)
     progress.begin("toy vocabulary")
     toy = _toy(team)
     symptoms = with_own(team.method.symptoms)
-    left_out = [
+    away = [agent.name for agent in run.recipe.taking_part if not agent.has_model]
+    left_out = [f"{who} is left out: it has no model, and an audit asks nobody" for who in away]
+    left_out += [
         f"step {checkpoints[-1].step}: {who} is left out: {why}" for who, why in fresh.retired.items()
     ]
     found = [*left_out, *_measured(checkpoints, symptoms), *_toy_warnings(toy, symptoms)]

@@ -15,6 +15,7 @@ from hacrl.agents.errors import AgentError
 from hacrl.agents.precision import Precision, Sizes, choose_precision
 from hacrl.analysis.doctor.memory import Memory, cluster_gpu_memory, estimate, ranks_of
 from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
+from hacrl.analysis.doctor.peers import look_at_peer
 from hacrl.analysis.doctor.prompts import Written, written_for
 from hacrl.huggingface import offline
 from hacrl.own_code import load_named
@@ -23,6 +24,7 @@ from hacrl.recipe import AgentSettings, Recipe, TaskSettings
 from hacrl.recipe.problems import Problem, nearest
 from hacrl.recipe.settings import PoolSettings
 from hacrl.rewards.verifiers import VERIFIERS
+from hacrl.runs.files import StorageError
 from hacrl.tasks import Task
 from hacrl.training.team import load_task
 from hacrl.types import Prompt
@@ -74,6 +76,8 @@ class Diagnosis:
 
     recipe: Recipe
     agents: list[AgentPlan] = field(default_factory=list)
+    peers: list[str] = field(default_factory=list)
+    """A line about every peer that has no model."""
     task: Task | None = None
     errors: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
@@ -85,7 +89,7 @@ class Diagnosis:
         """Call `look`; if it fails, record an error for `key` and continue."""
         try:
             return look()
-        except (AgentError, ValueError, TypeError, ImportError, OSError) as error:
+        except (AgentError, StorageError, ValueError, TypeError, ImportError, OSError) as error:
             self.errors.append(Problem(key, str(error)))
             return None
 
@@ -106,6 +110,10 @@ def examine(recipe: Recipe, gpu_memory: int | None = None) -> Diagnosis:
     for position, agent in enumerate(recipe.agents):
         if agent.has_model:
             found.agents.append(_plan(found, position))
+        elif agent.name in recipe.heard:
+            key = f"agents.{position}.source"
+            line = found.attempt(key, partial(look_at_peer, recipe, agent, found.task))
+            found.peers += [line] if line else []
     _look_for_gpus(found)
     return found
 
