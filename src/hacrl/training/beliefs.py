@@ -74,7 +74,7 @@ def write_beliefs(
 
 def _line(learner: str, agents: Sequence[str], found: Prediction) -> dict[str, Any]:
     def columns(values: Tensor) -> dict[str, list[float | None]]:
-        return {name: _rounded(column) for name, column in zip(agents, values, strict=True)}
+        return {name: _rounded(column) for name, column in zip(agents, values[: len(agents)], strict=True)}
 
     x, y = plane(found.features).T
     return {
