@@ -42,6 +42,8 @@ class Commons(GspoOnOwn, OwnPrompts):
     """A response passes if it is above this quantile of the likelihood of own right responses ..."""
     confidence: Share = 0.95
     """... or if the learner would probably fail, and the peer is better with this probability."""
+    mastered: Share = 1.0
+    """Peers' responses are not taken where the learner's chance of success is above this."""
 
     reverifies: ClassVar[bool] = True
     needs_logps: ClassVar[bool] = False
@@ -93,6 +95,8 @@ class Commons(GspoOnOwn, OwnPrompts):
         received = pool & ~own & view.new
         if not self.gate or not bool(received.any()):
             return own | received
+        if view.belief is not None:
+            received &= (view.belief.mean[view.k] <= self.mastered)[None, :, None]
         needed = received & self.needed(view)[:, :, None]
         return own | needed | self._familiar(view, own, received & ~needed)
 

@@ -48,6 +48,13 @@ def test_more_confidence_asks_for_a_larger_lead():
     assert accepted(Commons(confidence=0.96), seen) == OWN
 
 
+def test_where_the_learner_is_good_it_can_refuse_all_its_peers_responses():
+    seen = view("a", answers=STYLES, chances={"a": 0.6, "b": 0.9})
+    assert accepted(Commons(mastered=0.6), seen) == BOTH
+    assert accepted(Commons(mastered=0.59), seen) == OWN
+    assert accepted(Commons(mastered=0.0), view("a", answers=STYLES, chances={"a": 0.1, "b": 0.9})) == OWN
+
+
 def test_without_a_gate_everything_right_is_taken():
     assert accepted(Commons(gate=False), view("a", answers=STYLES, likely={"7": -0.1, "seven": -5.0})) == BOTH
 
