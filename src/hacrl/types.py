@@ -185,6 +185,10 @@ class Encoder(Protocol):
         """The token that ends this agent's responses."""
 
     @property
+    def vocabulary(self) -> str:
+        """A digest of the tokens and their ids: agents with the same one read each other's tokens."""
+
+    @property
     def start_ids(self) -> tuple[int, ...]:
         """What comes before plain text: BOS if the tokenizer writes one, or else EOS."""
 

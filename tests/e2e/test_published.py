@@ -37,10 +37,10 @@ def test_peers_responses_pull_learners_of_other_tokenizers_too(name, agents, tmp
     assert all(math.isfinite(value) for line in metrics(out) for key, value in line.items() if "loss" in key)
 
 
-@pytest.mark.parametrize("name", ["xgrpo", "opd"])
+@pytest.mark.parametrize("name", ["xgrpo", "opd", "mopd"])
 def test_own_responses_teach_otherwise_than_alone(name, agents, tmp_path):
-    """`xgrpo` for every agent, `opd` for every agent but the strongest."""
-    team = {agent: agents[agent] for agent in ("ada", "bob")}
+    """`xgrpo` for every agent, `opd` for every agent but the strongest; with another tokenizer, too."""
+    team = {agent: agents[agent] for agent in ("ada", "eve")}
     for method in (name, "gspo"):
         run(recipe(team, method=method, steps=1), tmp_path / method)
     changed = [
@@ -51,4 +51,5 @@ def test_own_responses_teach_otherwise_than_alone(name, agents, tmp_path):
             for key, weights in final_weights(tmp_path / name, agent).items()
         )
     ]
-    assert len(changed) == (2 if name == "xgrpo" else 1)
+    assert len(changed) >= (2 if name == "xgrpo" else 1)
+    assert name != "opd" or len(changed) == 1

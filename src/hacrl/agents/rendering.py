@@ -16,10 +16,11 @@ Known limits:
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from hacrl.agents import chat_template
@@ -90,6 +91,12 @@ class Rendering:
         """Rebuilt, not copied: a copied tokenizer would read special tokens' names in texts as tokens."""
         make = partial(Rendering, self._tokenizer, self._prompting, eos_ids=self.eos_ids, agent=self._agent)
         return make, ()
+
+    @cached_property
+    def vocabulary(self) -> str:
+        """A digest of the tokens and their ids: agents with the same one read each other's tokens."""
+        tokens = sorted(self._tokenizer.get_vocab().items())
+        return hashlib.blake2b(repr(tokens).encode(), digest_size=8).hexdigest()
 
     @property
     def has_chat_template(self) -> bool:

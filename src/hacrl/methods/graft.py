@@ -1,4 +1,4 @@
-"""GRAFT (arXiv 2609.37868): a peer's whole group replaces the learner's where that had no success."""
+"""Our reading of GRAFT (arXiv 2609.37868): a peer's group replaces the learner's where that failed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Graft(GspoOnOwn):
     """Groups that failed are replaced by mixed groups of peers, equally many both ways."""
 
     name: Literal["graft"] = "graft"
-    """`graft`."""
+    """`graft`: our reading of GRAFT."""
     floor: Share = GRAFT_FLOOR
     """Peers' responses count if their ratio is above this."""
 

@@ -14,24 +14,24 @@ from hacrl.recipe.method import register
 from hacrl.sharing import LossTerm
 
 
-class OneTeacher(GspoOnOwn, UsesOmega):
-    """Methods in which all other agents learn from the strongest one."""
+class Taught(GspoOnOwn, UsesOmega):
+    """Methods in which agents learn from those that are better."""
 
     needs_logps: ClassVar[bool] = False
 
     def updates(self, mini_batches: int, agents: int, peers: int) -> int:
-        """As many updates from the teacher as other methods make on all peers' responses."""
+        """As many updates from teachers as other methods make on all peers' responses."""
         return mini_batches * (agents if peers else 1)
 
 
 @register
-class Opd(OneTeacher):
+class Opd(Taught):
     """GSPO on own responses, then distillation on them from the strongest agent's token probabilities."""
 
     name: Literal["opd"] = "opd"
     """`opd`: the strongest agent scores own responses, token by token."""
 
-    one_tokenizer: ClassVar[bool] = True
+    needs_scores: ClassVar[bool] = True
     needs_all_peers: ClassVar[str | None] = "lets the strongest agent judge, as it was before the step"
 
     def loss_terms(self, view: View) -> list[LossTerm]:

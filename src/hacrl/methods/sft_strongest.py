@@ -8,14 +8,14 @@ import torch
 
 from hacrl.methods.base import View
 from hacrl.methods.common import distinct, imitation_term, own_term, strongest
-from hacrl.methods.opd import OneTeacher
+from hacrl.methods.opd import Taught
 from hacrl.recipe.method import register
 from hacrl.recipe.settings import Count
 from hacrl.sharing import LossTerm
 
 
 @register
-class SftStrongest(OneTeacher):
+class SftStrongest(Taught):
     """GSPO on own responses, then the strongest agent's distinct verified responses are imitated."""
 
     name: Literal["sft_strongest"] = "sft_strongest"

@@ -1,4 +1,4 @@
-"""Success-gated transfer (arXiv 2605.07244): a peer's verified response where one's own group failed."""
+"""Our reading of success-gated transfer (arXiv 2605.07244): a verified response where one's own failed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SuccessGated(GspoOnOwn, OneUpdatePerMiniBatch):
     """GSPO on own responses plus `weight` times the log-likelihood of peers' responses."""
 
     name: Literal["sgt"] = "sgt"
-    """`sgt`."""
+    """`sgt`: our reading of success-gated transfer."""
     weight: AtLeast0 = 0.1
     """Weight of the log-likelihood of peers' verified responses beside the loss of own responses."""
 

@@ -1,4 +1,4 @@
-"""XGRPO (arXiv 2605.07244): only rewards are shared; everybody learns from its own responses."""
+"""Our reading of XGRPO (arXiv 2605.07244): only rewards are shared; everybody learns from its own responses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Xgrpo(GspoOnOwn, OneUpdatePerMiniBatch):
     """Own responses, compared with everybody's responses to the prompt."""
 
     name: Literal["xgrpo"] = "xgrpo"
-    """`xgrpo`."""
+    """`xgrpo`: our reading of XGRPO."""
 
     needs_logps: ClassVar[bool] = False
     needs_all_peers: ClassVar[str | None] = "compares own responses with all peers' rewards"

@@ -34,8 +34,8 @@ class MethodSettings(Settings):
 
     shares: ClassVar[bool] = True
     """Whether agents learn from their peers."""
-    one_tokenizer: ClassVar[bool] = False
-    """Whether agents read each other's tokens, so that all need the same tokenizer."""
+    needs_scores: ClassVar[bool] = False
+    """Whether agents score each other's responses, so that every source needs a model."""
     reverifies: ClassVar[bool] = False
     """Whether learners verify peers' responses again by default (`exchange.reverify`)."""
     needs_logps: ClassVar[bool] = True

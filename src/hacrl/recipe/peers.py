@@ -49,11 +49,11 @@ def source_problems(recipe: Recipe) -> Iterator[Problem]:
     for position, agent in enumerate(recipe.agents):
         if agent.name not in heard or agent.trains:
             continue
-        if method.one_tokenizer and not agent.has_model:
+        if method.needs_scores and not agent.has_model:
             yield Problem(
                 f"agents.{position}.source",
                 f"expected frozen or null with method {method.name}, which lets agents score each other's "
-                f"tokens, got {kind(agent)}",
+                f"responses, got {kind(agent)}",
             )
         elif method.needs_logps and not agent.has_logps:
             fix = "set source.logprobs: true, or " if isinstance(agent.source, EndpointSettings) else ""

@@ -340,7 +340,7 @@ def _pool(recipe: Recipe) -> Iterator[Problem]:
         yield Problem(
             "exchange.pool", f"expected null with method {recipe.method.name}, which shares nothing"
         )
-    elif recipe.method.one_tokenizer:
+    elif recipe.method.needs_scores:
         yield Problem(
             "exchange.pool",
             f"expected null with method {recipe.method.name}, which needs its peers' models; use commons",

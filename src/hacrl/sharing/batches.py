@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -38,9 +38,9 @@ class LossTerm:
     many updates, each on some of the prompts and everybody's responses to them."""
     passes: int = 1
     """Times all of these updates are made, one pass after the other."""
-    scorer: str | None = None
+    scorer: str | Mapping[str, str] | None = None
     """The agent whose policy before the step the ratio is taken to; None: the one that drew the response.
-    It reads the learner's tokens, so that it is the learner itself or has the same tokenizer."""
+    A mapping has one for every prompt, by its id."""
     complete: bool = False
     """Peers' responses end as the learner's own do: needed for imitation; ratios are taken without it."""
 
@@ -51,7 +51,7 @@ class UpdateGroup:
 
     objective: Objective
     mini_batches: tuple[MiniBatch, ...]
-    scorer: str | None = None
+    scorer: str | Mapping[str, str] | None = None
     """The agent that has to score the rows before they are trained on (`LossTerm.scorer`)."""
     passes: int = 1
 

@@ -109,7 +109,7 @@ class _AgentLoop:
             snapshots = self._wait(name, step)
         with record.timed("exchange"):
             batch = self._build_batch(member, snapshots, record)
-        record.batches = {name: _interleave_passes(add_model_scores(team, member, batch))}
+        record.batches = {name: _interleave_passes(add_model_scores(team, member, batch, record.prompts))}
         if audited(team, step):
             with record.timed("audit"):
                 audit(team, member, record)

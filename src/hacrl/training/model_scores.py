@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -12,9 +13,12 @@ from torch import Tensor
 
 from hacrl.agents.agent import Agent
 from hacrl.sharing import LearnerBatch, Reencoder, RewardTable, UpdateGroup
+from hacrl.sharing.alignment import Span, common_spans, shared_out, token_ends
+from hacrl.sharing.reencode import Encoded
 from hacrl.training.team import Member, Team
-from hacrl.types import EngineCheck, MiniBatch, TrainingRow
+from hacrl.types import EngineCheck, MiniBatch, Prompt, TrainingRow
 
+Logps = tuple[float, ...]
 Checks = Mapping[tuple[str, int], EngineCheck]
 """By prompt and sample."""
 
@@ -56,25 +60,79 @@ def add_engine_weights(batch: LearnerBatch, checks: Checks) -> LearnerBatch:
     return _each_mini_batch(batch, lambda _, rows: tuple(map(weighted, rows)))
 
 
-def add_model_scores(team: Team, member: Member, batch: LearnerBatch) -> LearnerBatch:
-    """The batch with the scores of the scorer that a loss term names and of the learner's critic."""
-    scored = _each_mini_batch(batch, lambda group, rows: _by_scorer(team, group.scorer, rows))
+def add_model_scores(
+    team: Team, member: Member, batch: LearnerBatch, prompts: Iterable[Prompt]
+) -> LearnerBatch:
+    """The batch with the scores of the scorers that a loss term names and of the learner's critic."""
+    scorers = _Scorers(team, member, {prompt.id: prompt for prompt in prompts}, batch.left_out)
+    scored = _each_mini_batch(batch, scorers.scored)
     judged = [
         replace(group, mini_batches=member.policy.judge(group.mini_batches)) for group in scored.update_groups
     ]
     return replace(scored, update_groups=tuple(judged))
 
 
-def _by_scorer(team: Team, scorer: str | None, rows: MiniBatch) -> MiniBatch:
-    """The rows with the scorer's log-probs in place of the sources'."""
-    if scorer is None:
-        return rows
-    policy = next(member.policy for member in team.members if member.name == scorer)
-    scores = policy.score([(row.prompt_ids, row.response_ids) for row in rows])
-    return tuple(
-        replace(row, source_logps=logps, source_mean_logp=sum(logps) / len(logps), length_scale=1.0)
-        for row, logps in zip(rows, scores, strict=True)
-    )
+class _Scorers:
+    """Lets agents score a learner's rows; one with other tokens reads prompt and text in its own."""
+
+    def __init__(
+        self, team: Team, member: Member, prompts: Mapping[str, Prompt], left_out: Counter[str]
+    ) -> None:
+        self._agents = {each.name: each.policy for each in team.members}
+        self._learner = member.policy.encoder
+        self._prompts = prompts
+        self._left_out = left_out
+
+    def scored(self, group: UpdateGroup, rows: MiniBatch) -> MiniBatch:
+        """The rows with the scorers' log-probs in place of the sources'; without those it cannot read."""
+        if group.scorer is None:
+            return rows
+        by_scorer: dict[str, list[int]] = {}
+        for place, row in enumerate(rows):
+            name = group.scorer if isinstance(group.scorer, str) else group.scorer[row.prompt_id]
+            by_scorer.setdefault(name, []).append(place)
+        found: dict[int, Logps] = {}
+        for name, places in by_scorer.items():
+            scores = self._scores(self._agents[name], [rows[place] for place in places])
+            found |= {place: logps for place, logps in zip(places, scores, strict=True) if logps is not None}
+        return tuple(
+            replace(row, source_logps=found[i], source_mean_logp=fmean(found[i]), length_scale=1.0)
+            for i, row in enumerate(rows)
+            if i in found
+        )
+
+    def _scores(self, scorer: Agent, rows: Sequence[TrainingRow]) -> list[Logps | None]:
+        """Log-probs per token of the learner; None where the scorer cannot read the response."""
+        if scorer.encoder.vocabulary == self._learner.vocabulary:
+            return list(scorer.score([(row.prompt_ids, row.response_ids) for row in rows]))
+        read = [self._read_by(scorer, row) for row in rows]
+        scores = iter(scorer.score([tokens for tokens, _ in filter(None, read)]))
+        return [
+            None
+            if reading is None
+            else shared_out(row.source_logps or (0.0,) * len(row.response_ids), next(scores), reading[1])
+            for row, reading in zip(rows, read, strict=True)
+        ]
+
+    def _read_by(self, scorer: Agent, row: TrainingRow) -> tuple[Encoded, list[Span]] | None:
+        """A row in the scorer's tokens, and where they end together with the learner's."""
+        ended = not self._learner.decode_response(row.response_ids[-1:])
+        text = self._learner.decode_response(row.response_ids)
+        prompt = scorer.encoder.encode_prompt(self._prompts[row.prompt_id])
+        tokens = scorer.encoder.encode_response(text)
+        response = (*tokens, scorer.encoder.eos_id) if ended else tokens
+        room = scorer.context_length
+        if scorer.encoder.decode_response(tokens) != text or not response:
+            self._left_out["drift"] += 1
+            return None
+        if room is not None and len(prompt) + len(response) > room:
+            self._left_out["response_too_long"] += 1
+            return None
+        aligned = common_spans(
+            token_ends(self._learner.decode_response, row.response_ids, text, ended),
+            token_ends(scorer.encoder.decode_response, response, text, ended),
+        )
+        return Encoded(prompt, response), aligned
 
 
 def _each_mini_batch(

@@ -111,7 +111,8 @@ def receive(team: Team, member: Member, sent: Delivery, record: StepRecord) -> D
 
 def learner_batch(team: Team, member: Member, received: Delivery, record: StepRecord) -> LearnerBatch:
     """The learner's training batch of one step's responses."""
-    return add_model_scores(team, member, build_batch(team, member, received, record))
+    batch = build_batch(team, member, received, record)
+    return add_model_scores(team, member, batch, received.prompts)
 
 
 def build_batch(team: Team, member: Member, received: Delivery, record: StepRecord) -> LearnerBatch:

@@ -265,8 +265,6 @@ def build_team(
         raise RecipeError("recipe", [Problem("method", message)])
     if recipe.runtime.name == "local":
         refuse_missing_devices(recipe)
-    if method.one_tokenizer:
-        _refuse_other_tokenizers(recipe)
     drawn = method.prompts_drawn(recipe.prompts_per_step, len(recipe.assigned))
     order = PromptOrder(task.train, drawn, recipe.seed)  # before the models are loaded: it may refuse
     rewarder = make_rewarder(recipe, task, reward_funcs)
@@ -324,29 +322,6 @@ def refuse_missing_devices(recipe: Recipe) -> None:
             problems.append(Problem(f"agents.{position}.device", str(error)))
     if problems:
         raise RecipeError("recipe", problems)
-
-
-def _refuse_other_tokenizers(recipe: Recipe) -> None:
-    """Raise a `RecipeError` unless all agents have the same vocabulary; no model is loaded for it."""
-    positions = {agent.name: position for position, agent in enumerate(recipe.agents)}
-    first, *others = recipe.taking_part
-    expected = vocabulary(first.model)
-    problems = [
-        Problem(
-            f"agents.{positions[other.name]}.model",
-            f"method {recipe.method.name} needs one tokenizer for all agents, but that of {other.model!r} is "
-            f"not that of {first.model!r}: use models of one family, or sft_strongest, which shares texts",
-        )
-        for other in others
-        if vocabulary(other.model) != expected
-    ]
-    if problems:
-        raise RecipeError("recipe", problems)
-
-
-def vocabulary(model: str) -> dict[str, int]:
-    """Token -> id."""
-    return dict(tokenizer_of(model).get_vocab())
 
 
 def tokenizer_of(model: str) -> PreTrainedTokenizerBase:

@@ -178,6 +178,7 @@ def test_the_method_survives_a_recipe_on_disk(name):
         ("graft", 4),
         ("sft_strongest", 6),
         ("opd", 6),
+        ("mopd", 6),
         ("commons", 18),
         ("hacpo", 6),
         ("gspo_x2", 4),

@@ -14,7 +14,7 @@ def test_own_answers_are_scored_by_the_strongest_agent_whatever_their_reward():
     assert bool((judged.advantages[judged.mask] == 1).all())
     assert judged.objective == DistillationObjective()
     assert (judged.updates, judged.scorer) == (2, "b")
-    assert Opd().one_tokenizer
+    assert Opd().needs_scores
 
 
 def test_the_strongest_agent_learns_alone():

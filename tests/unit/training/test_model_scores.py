@@ -6,17 +6,18 @@ import math
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from hacrl.agents.rendering import Rendering
 from hacrl.sharing import Learner, LearnerBatch, Reencoder, UpdateGroup, arrange
-from hacrl.training.model_scores import add_engine_weights, likelihood
-from hacrl.types import EngineCheck, Prompt
+from hacrl.training.model_scores import add_engine_weights, add_model_scores, likelihood
+from hacrl.types import EngineCheck, Prompt, TrainingRow
 from helpers_agents import likelihood as likelihood_objective
 from helpers_agents import random_rows, training_rows
-from helpers_sharing import char_level, trajectory
+from helpers_sharing import byte_level_bpe, char_level, trajectory
 from helpers_train import make_agent, metrics, recipe, run
 from helpers_vllm import install
 
@@ -45,6 +46,44 @@ def test_own_responses_have_their_log_probs_until_the_learner_changes() -> None:
     assert before[1, 0, 1] == after[1, 0, 1] == -sum(written) / len(written)
     # Not chosen, or not to be written in the learner's tokens.
     assert before.isnan().equal(torch.tensor([[[False, True, True]], [[True, False, True]]]))
+
+
+def test_a_scorer_with_other_tokens_reads_prompt_and_text_in_its_own() -> None:
+    learner, other = Rendering(char_level()), Rendering(byte_level_bpe())
+    teacher = SimpleNamespace(name="t", encoder=other, context_length=40, score=Scoring().score)
+    twin = SimpleNamespace(
+        name="u", encoder=Rendering(char_level()), context_length=None, score=Scoring().score
+    )
+    texts = {"p": "hello", "q": "hell", "r": "x" * 50, "s": "he"}
+    rows = []
+    for prompt_id, text in texts.items():
+        ids = (
+            (*learner.encode_response(text), learner.eos_id)
+            if prompt_id != "s"
+            else learner.encode_response(text)
+        )
+        logps = tuple(-0.5 * n for n in range(1, len(ids) + 1))
+        rows.append(TrainingRow(prompt_id, (1, 2), ids, "a", True, -1.0, logps, 1.0, 1.0))
+    group = UpdateGroup(likelihood_objective, (tuple(rows),), scorer={"p": "t", "q": "u", "r": "t", "s": "t"})
+    batch = LearnerBatch((group,), Counter())
+    member = SimpleNamespace(
+        name="a", policy=SimpleNamespace(name="a", encoder=learner, judge=lambda mini_batches: mini_batches)
+    )
+    team = SimpleNamespace(
+        members=[member, *(SimpleNamespace(name=t.name, policy=t) for t in (teacher, twin))]
+    )
+    prompts = [Prompt(prompt_id, "1+1=") for prompt_id in texts]
+    found = add_model_scores(team, member, batch, prompts)  # type: ignore[arg-type]
+    ((p, q, s),) = found.mini_batches
+    assert found.left_out == {"response_too_long": 1}
+    assert q.source_logps == tuple(-float(token) for token in q.response_ids)
+    for row, text in ((p, "hello"), (s, "he")):
+        tokens = other.encode_response(text)
+        assert len(tokens) < len(text), "the teacher's tokens are longer"
+        ending = [other.eos_id] if row is p else []
+        assert sum(row.source_logps) == pytest.approx(-sum((*tokens, *ending)))
+        assert row.source_mean_logp == pytest.approx(sum(row.source_logps) / len(row.response_ids))
+    assert p.source_logps[-1] == -float(other.eos_id)
 
 
 def test_only_own_rows_get_the_weights_of_their_responses() -> None:

@@ -1,12 +1,13 @@
-"""Building a team: the order of prompts, and one tokenizer where a method needs it."""
+"""Building a team: the order of prompts, and whose tokens are the same."""
+
+import pickle
 
 import pytest
 
 from hacrl.agents.rendering import Rendering
 from hacrl.recipe import MethodSettings, RecipeError, parse_recipe
-from hacrl.tasks.toy_models import models as toy_models
 from hacrl.training.prompt_lengths import short_enough
-from hacrl.training.team import PromptOrder, build_team, vocabulary
+from hacrl.training.team import PromptOrder, build_team, tokenizer_of
 from hacrl.types import Prompt
 from helpers_sharing import byte_level_bpe, char_level
 from helpers_train import make_agent
@@ -44,26 +45,15 @@ def recipe(*models: str, method: str = "opd"):
     return parse_recipe({"agents": agents, "task": "digits", "method": method})
 
 
-def test_a_second_tokenizer_is_refused_by_name_before_anything_is_made(monkeypatch):
-    monkeypatch.setattr(toy_models, "build", lambda name: pytest.fail(f"{name} was made"))
-    with pytest.raises(RecipeError) as caught:
-        build_team(recipe("toy:model-llama", "toy:state-a", "toy:model-qwen"))
-    (problem,) = caught.value.problems
-    assert problem.key == "agents.2.model"
-    assert "opd needs one tokenizer" in problem.message
-    assert "'toy:model-qwen' is not that of 'toy:model-llama'" in problem.message
-    assert "sft_strongest" in problem.message
-
-
-def test_directories_are_compared_by_what_they_hold(tmp_path):
+def test_agents_read_each_others_tokens_if_their_vocabularies_are_equal(tmp_path):
     tokenizer = byte_level_bpe()
     for name in ("one", "same"):
         tokenizer.save_pretrained(tmp_path / name)
     tokenizer.add_tokens(["<new>"])
     tokenizer.save_pretrained(tmp_path / "other")
-    one, same, other = (vocabulary(str(tmp_path / name)) for name in ("one", "same", "other"))
-    assert one == same
-    assert other == {**one, "<new>": len(one)}
+    one, same, other = (Rendering(tokenizer_of(str(tmp_path / name))) for name in ("one", "same", "other"))
+    assert one.vocabulary == same.vocabulary == pickle.loads(pickle.dumps(one)).vocabulary
+    assert one.vocabulary != other.vocabulary
 
 
 def test_settings_without_loss_terms_are_not_a_method():
