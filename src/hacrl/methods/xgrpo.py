@@ -1,4 +1,4 @@
-"""Our reading of XGRPO (arXiv 2605.07244): only rewards are shared; everybody learns from its own responses."""
+"""Our reading of XGRPO (arXiv 2605.07244): only rewards are shared; agents learn from own responses."""
 
 from __future__ import annotations
 
