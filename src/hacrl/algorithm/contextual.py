@@ -29,7 +29,8 @@ class Belief:
     mean: Tensor
     """[j, b], between 0 and 1."""
     variance: Tensor
-    """[j, b], of the chance itself: the luck of single responses is not part of it."""
+    """[j, b], of the mean chance at prompts with these features; what is particular to a single prompt, and
+    the luck of its responses, are not part of it."""
 
     def better(self, k: int) -> Tensor:
         """[j, b]: the probability that agent j is better at the prompt than agent k; 1/2 for j = k."""

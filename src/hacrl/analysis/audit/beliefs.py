@@ -9,7 +9,8 @@ from torch import Tensor
 from hacrl.analysis.audit.draws import Draws
 from hacrl.training.team import Team
 
-BINS = 10
+BINS = 4
+"""Few, so that each has enough prompts: their chances differ a lot."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +29,9 @@ class BeliefAudit:
     constant: float
     """The same of the agent's mean chance, which is what one number per agent can be at best."""
     deviation: float
-    """RMS of the predictions' standard deviations: what the learner takes its error to be."""
+    """RMS of the predictions' standard deviations: of the mean chance at prompts with the same features."""
     calibration: float
-    """Mean of |predicted - true| over tenths of the prompts, sorted by prediction."""
+    """Mean of |mean predicted - mean true| over quarters of the prompts, sorted by prediction."""
     brier: float
     """Mean squared error of the predicted chance as a forecast of the share of right responses in a group."""
 

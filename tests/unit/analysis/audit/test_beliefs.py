@@ -17,14 +17,15 @@ from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Team
 
 
-def test_calibration_is_measured_by_tenths_of_the_prompts():
-    predicted = torch.linspace(0.05, 0.95, 10).double()
+def test_calibration_is_measured_by_quarters_of_the_prompts():
+    predicted = torch.linspace(0.05, 0.95, 8).double()
     assert calibration_error(predicted, predicted) == 0
     assert calibration_error(predicted, predicted + 0.1) == pytest.approx(0.1)
-    # Twenty prompts: errors of both signs at about the same prediction cancel.
-    twice = predicted.repeat_interleave(2)
-    signs = torch.tensor([1.0, -1.0]).double().repeat(10)
-    assert calibration_error(twice, twice + 0.05 * signs) == pytest.approx(0.0, abs=1e-12)
+    # Errors of both signs at about the same prediction cancel, those in different quarters do not.
+    signs = torch.tensor([1.0, -1.0]).double()
+    assert calibration_error(predicted, predicted + 0.05 * signs.repeat(4)) == pytest.approx(0.0, abs=1e-12)
+    apart = predicted + 0.05 * signs.repeat_interleave(4)
+    assert calibration_error(predicted, apart) == pytest.approx(0.05)
 
 
 def test_errors_are_those_of_the_chances_without_the_noise_of_the_ground_truth():
