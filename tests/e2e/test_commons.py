@@ -53,7 +53,7 @@ def test_an_agent_learns_a_skill_that_only_its_peer_has(tmp_path: Path):
 
 @pytest.mark.parametrize("lie", ["shuffled", "inverted"])
 def test_only_right_answers_are_imitated_whatever_a_peer_says(lie: str):
-    recipe = load_recipe(DEMO, ["steps=2", "prompts_per_step=16"])
+    recipe = load_recipe(DEMO, ["steps=3", "prompts_per_step=16"])
     team = build_team(recipe, deliver=faulty_delivery(recipe, **{lie: ["sorter"]}))
     try:
         record = train_step(team, 1)

@@ -118,8 +118,8 @@ def _beliefs(audit: Audit) -> Table:
         "Chances of success as learners predict them from the prompt",
         ("step", "learner", "about", "success", "error", "one number", "deviation", "calibration", "Brier"),
         "error: RMS over prompts of predicted minus true chance; one number: the same of the agent's mean "
-        "chance; calibration: mean over quarters of the prompts, sorted by prediction, of |mean predicted - mean "
-        "true|; deviation: what the learner takes that to be; Brier: of the share of right responses in a group",
+        "chance; calibration: mean over quarters of the prompts, sorted by prediction, of |mean predicted - "
+        "mean true|; deviation: what the learner takes that to be; Brier: of the share of right responses",
     )
     for checkpoint in audit.checkpoints:
         for found in checkpoint.beliefs:
