@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hacrl.agents.updater import Updater
+from hacrl.analysis.report.data import report_data
 from hacrl.pool import PoolKey, Reader, open_place
 from hacrl.pool.places import read_new
 from hacrl.recipe import RecipeError, load_recipe
@@ -62,6 +63,7 @@ def test_an_agent_alone_learns_from_one_that_trained_elsewhere(tmp_path: Path):
     assert first["taken"] == 64  # four steps of four prompts with four samples, none of them too old
     assert all(counts["taken"] == 0 for counts in later)
     assert not [key for counts in pool_counts(tmp_path / "ours") for key in counts if "refused" in key]
+    assert "pool->ada" in json.dumps(report_data([tmp_path / "ours"]))
 
 
 def test_redis_gives_the_same_run_as_a_directory(tmp_path: Path):

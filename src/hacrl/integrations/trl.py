@@ -8,6 +8,7 @@ completions into the groups of TRL's own loss instead, or as well.
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import uuid
 from collections import Counter, defaultdict
@@ -85,6 +86,10 @@ class PoolCallback(TrainerCallback):  # type: ignore[misc]
         optimiser. The other arguments are those of `exchange.pool` in a recipe.
         """
         functions = [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
+        for function in functions:
+            if inspect.iscoroutinefunction(function) or not inspect.isroutine(function):
+                shown = getattr(function, "__name__", type(function).__name__)
+                raise ValueError(f"reward_funcs: expected plain functions, got {shown}")
         weights = list(reward_weights or [1.0] * len(functions))
         rewards = [Reward(function, weight) for function, weight in zip(functions, weights, strict=True)]
         password = None if password_env is None else pool_key(password_env).decode()
@@ -163,7 +168,10 @@ class PoolCallback(TrainerCallback):  # type: ignore[misc]
         """
         prompt_ids, _, _ = trainer._tokenize_prompts(prompts)  # TRL has no public call for its generation
         completion_ids, logprobs = trainer._generate_single_turn(
-            prompt_ids, None, {}, trainer.num_generations if trainer.model.training else 1
+            prompt_ids,
+            None,
+            {},
+            trainer.num_generations if trainer.model.training else trainer.num_generations_eval,
         )
         marks = [False] * len(prompts)
         for place, prompt in enumerate(prompts):

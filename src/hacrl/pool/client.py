@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hacrl.pool.entry import LARGEST, Entry, PoolKey, sign
-from hacrl.pool.places import Cursor, Place, PoolError, read_new
+from hacrl.pool.places import Cursor, Place, read_new
 from hacrl.pool.reader import Reader
 
 MOST_OUTSTANDING = 64 << 20
@@ -95,17 +95,24 @@ class PoolClient:
 
         Trainers that start together would otherwise miss each other's first steps.
         """
+        outcome: Future[int] = Future()
+        threading.Thread(target=self._join, args=(outcome, others, seconds), daemon=True).start()
+        try:
+            return outcome.result(self._wait_seconds + (seconds if others else 0.0))
+        except Exception:  # the first exchange says so
+            return 0
+
+    def _join(self, outcome: Future[int], others: int, seconds: float) -> None:
         deadline = time.monotonic() + seconds
-        found = 0
         try:
             self._place.append(self._writer, [])
             while (found := len(set(self._place.segments()) - {self._writer})) < others:
                 if time.monotonic() >= deadline:
                     break
                 time.sleep(0.05)
-        except PoolError:
-            pass  # the first exchange says so
-        return found
+            outcome.set_result(found)
+        except BaseException as error:
+            outcome.set_exception(error)
 
     def close(self) -> None:
         """Drop connections; an exchange that still hangs is abandoned."""

@@ -178,7 +178,7 @@ class Run:
             write_step(self.directory.path, record.step, record.drawn)
             write_updates(self.directory, record.step, record.prompts, updates)
             if record.predictions:
-                write_beliefs(self.directory, record.step, self.team.names, record.predictions)
+                write_beliefs(self.directory, record.step, self.team.sources, record.predictions)
         messages = [
             *self.team.runtime.notices(),
             *record.notices,

@@ -128,6 +128,16 @@ def test_others_right_completions_come_into_the_group_once(tmp_path: Path):
     assert not callback.imitated
 
 
+async def later(**columns: Any) -> list[float]:
+    return []
+
+
+@pytest.mark.parametrize("function", [later, "a/reward-model", torch.nn.Linear(1, 1)])
+def test_reward_functions_are_plain_functions(tmp_path: Path, function: Any):
+    with pytest.raises(ValueError, match="reward_funcs: expected plain functions"):
+        PoolCallback(str(tmp_path), "ada", [function], rows())
+
+
 @pytest.mark.slow
 def test_the_example_trains_two_processes_with_and_without_a_pool():
     example = Path(__file__).parents[3] / "examples" / "trl_pool.py"

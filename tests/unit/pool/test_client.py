@@ -113,6 +113,13 @@ def test_what_waits_is_bounded_and_counted(tmp_path: Path, monkeypatch: pytest.M
     assert 15 <= given_up <= 19
 
 
+def test_a_pool_that_hangs_does_not_keep_a_run_from_beginning(tmp_path: Path):
+    place = Faulty(open_place(str(tmp_path)))
+    place.answering.clear()
+    assert make_client(place, "ada", wait_seconds=0.05).join(0, seconds=1e9) == 0
+    place.answering.set()
+
+
 def test_who_joins_is_seen_at_once(tmp_path: Path):
     ada, eve = (make_client(open_place(str(tmp_path)), writer) for writer in ("ada", "eve"))
     assert ada.join(1, seconds=0.0) == 0

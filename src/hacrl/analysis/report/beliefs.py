@@ -22,7 +22,7 @@ def belief_data(run: RunReader) -> dict[str, Any] | None:
 
     None if the run has no belief log.
     """
-    agents = frozenset(run.agents)
+    agents = frozenset(run.sources)
     files = run.belief_files().items()
     steps = {step: _read(path, file_status(path).st_mtime_ns, agents) for step, path in files}
     if not steps:
