@@ -1,4 +1,4 @@
-"""Procedural tasks: short questions about lists of digits, for agents small enough to train on a CPU.
+"""Procedural tasks: short questions about lists of digits or two numbers, for agents that train on a CPU.
 
 A prompt is `sort 3126=`, its answer `1236`. If several answers are right, the column `answer` is a regular
 expression that matches exactly those, and other columns hold right answers for pretraining.
@@ -13,7 +13,7 @@ import hashlib
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, overload
 
 from hacrl.tasks.task import Task, TaskError
@@ -25,6 +25,8 @@ TEST_SHARE = 0.2
 """Expected share of all questions that belong to the test split."""
 
 DIGITS = "0123456789"
+NOT_ZERO = DIGITS[1:]
+"""So that no two lists are the same pair of numbers."""
 
 USABLE_SHARE = 0.8
 """Share of a split that may be drawn: drawing without repetition slows down towards the last question."""
@@ -71,6 +73,34 @@ class OpenSkill(Skill):
     def columns(self, listed: str) -> dict[str, str]:
         """The pattern that matches all right answers, and one of them."""
         return {"answer": rf"\A{self.pattern(listed)}\Z", "example": self.solve(listed)}
+
+
+class PairSkill(Skill):
+    """A skill about two numbers, the halves of the list: `plus 47 25=`."""
+
+    def prompt(self, listed: str) -> Prompt:
+        """The question with both numbers."""
+        left, right = halves(listed)
+        return replace(super().prompt(listed), text=f"{self.name} {left} {right}=")
+
+
+def halves(listed: str) -> tuple[int, int]:
+    """The first digits and the others as numbers; the first has one more if they cannot be halved."""
+    middle = (len(listed) + 1) // 2
+    return int(listed[:middle]), int(listed[middle:])
+
+
+def _plus(listed: str) -> str:
+    return str(sum(halves(listed)))
+
+
+def _minus(listed: str) -> str:
+    left, right = halves(listed)
+    return str(left - right)
+
+
+def _larger(listed: str) -> str:
+    return str(max(halves(listed)))
 
 
 def _sort(listed: str) -> str:
@@ -121,6 +151,9 @@ SKILLS: dict[str, Skill] = {
         Skill("reverse", DIGITS, _reverse),
         OpenSkill("pairs", DIGITS, _pairs, _pairs_pattern),
         OpenSkill("climb", DIGITS, _climb, _climb_pattern),
+        PairSkill("plus", NOT_ZERO, _plus),
+        PairSkill("minus", NOT_ZERO, _minus),
+        PairSkill("larger", NOT_ZERO, _larger),
     )
 }
 
@@ -132,6 +165,7 @@ TASKS: dict[str, tuple[Skill, ...]] = {
     "digits": tuple(SKILLS[name] for name in MIXTURE),
     "styles": tuple(StyledSkill(name, SKILLS[name].digits, SKILLS[name].solve) for name in MIXTURE),
     "varied": (SKILLS["pairs"], SKILLS["climb"]),
+    "numbers": (SKILLS["plus"], SKILLS["minus"], SKILLS["larger"]),
 }
 """The skills of each task. `styles` has the questions of `digits`."""
 

@@ -18,7 +18,7 @@ Measure = Literal["greedy", "mean_at_k", "pass_at_k", "pass_at_many"]
 MEASURES: tuple[Measure, ...] = get_args(Measure)
 """The shares of an `Evaluation`, by the names of its fields."""
 
-DECIMALS = 4
+DECIMALS = 2
 """Of entropies: more would only make files larger."""
 
 Z_95 = 1.959963984540054

@@ -87,6 +87,20 @@ def test_open_skills_have_many_right_answers_and_examples_that_vary(skill):
     assert len(openings) > 30
 
 
+@pytest.mark.parametrize(
+    ("skill", "listed", "text", "answer"),
+    [
+        ("plus", "4725", "plus 47 25=", "72"),
+        ("plus", "999", "plus 99 9=", "108"),
+        ("minus", "2547", "minus 25 47=", "-22"),
+        ("larger", "12935", "larger 129 35=", "129"),
+    ],
+)
+def test_questions_about_two_numbers(skill, listed, text, answer):
+    prompt = SKILLS[skill].prompt(listed)
+    assert (prompt.text, prompt.columns["answer"], prompt.kind) == (text, answer, skill)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_splits_are_disjoint_across_seeds_and_lengths_and_hold_no_question_twice(name):
     tasks = [

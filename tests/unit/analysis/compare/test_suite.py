@@ -151,4 +151,6 @@ def test_claims_are_made_on_seeds_prompts_and_models_of_their_own():
         plan = claims.plan(setting, Path())
         for recipe in plan.recipes.values():
             assert recipe.task.settings["seed"] == 2000
+            assert (recipe.evaluation.samples, recipe.evaluation.many) == (8, 64)
+            assert recipe.evaluation.curve == "greedy"
         assert plan.runs()[0].recipe.agents[0].model.endswith("@1")
