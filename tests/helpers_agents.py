@@ -136,7 +136,7 @@ def tiny_tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>")
 
 
-SLOW = OptimiserSettings(kl=0.0)
+SLOW = OptimiserSettings(learning_rate=1e-6, kl=0.0)
 """For tests that do not care how fast an agent learns."""
 
 

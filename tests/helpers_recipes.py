@@ -85,6 +85,7 @@ NULL_IS_FINE = {
     "exchange.reverify",
     "agents.0.lora",
     "agents.0.learning_rate",
+    "optimiser.learning_rate",
     "agents.0.samples_per_prompt",
     "exchange.asynchronous",
     "exchange.asynchronous.wait_seconds",

@@ -6,6 +6,13 @@ GRPO_CLIP_LOW, GRPO_CLIP_HIGH = 0.2, 0.28
 """Clip of a token's ratio in GRPO ("clip higher")."""
 PPO_CLIP_LOW, PPO_CLIP_HIGH = 0.2, 0.2
 
+LEARNING_RATES = ((20e6, 2e-4), (100e6, 1e-5), (1e9, 2e-6))
+"""Up to so many parameters -> the usual learning rate; toy models are the first."""
+LARGE_LEARNING_RATE = 1e-6
+"""Of larger models: the paper's, for 1 to 8 billion parameters."""
+LORA_LEARNING_RATE_FACTOR = 10.0
+"""Adapters are trained with larger ones than whole models."""
+
 CAPABILITY_WINDOW = 5
 """Batches that the rolling mean of rewards goes over."""
 CAPABILITY_FLOOR = 1e-8
@@ -24,3 +31,9 @@ DEADLINE_SECONDS, MAX_DEADLINE_SECONDS = 10.0, 86_400.0
 """For one call of a verifier: the default, and the longest possible."""
 MAX_UNSCORABLE = 0.5
 """Largest share of a batch of responses that may be unscorable."""
+
+
+def usual_learning_rate(parameters: int, adapters: bool = False) -> float:
+    """What a model of this size is trained with if the recipe does not say."""
+    rate = next((rate for most, rate in LEARNING_RATES if parameters < most), LARGE_LEARNING_RATE)
+    return rate * (LORA_LEARNING_RATE_FACTOR if adapters else 1.0)

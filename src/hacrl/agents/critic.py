@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from hacrl.agents.backends.interfaces import Row, response_mask, right_padded
 from hacrl.agents.errors import NonFiniteLoss
-from hacrl.agents.optimiser import Optimiser
+from hacrl.agents.optimiser import Optimiser, peak_learning_rate
 from hacrl.agents.ranks import Ranks
 from hacrl.agents.shared_base import share_frozen
 from hacrl.agents.updater import micro_batches, pad_numbers
@@ -79,7 +79,7 @@ class Critic:
         self._network = ValueModel(model)
         self._ranks.shard(self._network, self._network.head)
         trained = {name: p for name, p in self._network.named_parameters() if p.requires_grad}
-        rate = params.learning_rate or LEARNING_RATE_FACTOR * optimiser.learning_rate
+        rate = params.learning_rate or LEARNING_RATE_FACTOR * peak_learning_rate(optimiser)
         settings = optimiser.model_copy(update={"learning_rate": rate})
         self.optimiser = Optimiser(trained, settings, total_steps)
 

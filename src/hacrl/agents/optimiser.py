@@ -44,6 +44,13 @@ def _check_schedule(settings: OptimiserSettings, total_steps: int | None) -> Non
         )
 
 
+def peak_learning_rate(settings: OptimiserSettings) -> float:
+    """The learning rate after the warm-up; a `Policy` has set the usual one if the recipe has none."""
+    if settings.learning_rate is None:
+        raise AgentError("learning_rate is null: the optimiser does not know the size of the model")
+    return settings.learning_rate
+
+
 class Optimiser:
     """One agent's optimiser.
 
@@ -60,6 +67,7 @@ class Optimiser:
         """`total_steps` of the whole run: a linear or cosine schedule has to know them."""
         _check_schedule(settings, total_steps)
         self._settings = settings
+        self._peak = peak_learning_rate(settings)
         self._total_steps = total_steps
         self.parameters = dict(parameters)
         self._masters = {
@@ -69,7 +77,7 @@ class Optimiser:
         masters = list(self._masters.values())
         fused = bool(masters) and masters[0].device.type in ("cpu", "cuda")
         self._adamw = torch.optim.AdamW(
-            masters, settings.learning_rate, settings.betas, weight_decay=settings.weight_decay, fused=fused
+            masters, self._peak, settings.betas, weight_decay=settings.weight_decay, fused=fused
         )
         self._updates = torch.tensor(0)
 
@@ -82,10 +90,10 @@ class Optimiser:
         """Of an update after so many steps of the run; None will do if it is always the same."""
         settings = self._settings
         if settings.schedule == "constant" and not settings.warmup_steps:
-            return settings.learning_rate
+            return self._peak
         if steps_done is None:
             raise AgentError("a learning rate with warm-up or decay follows the steps: pass steps_done")
-        return settings.learning_rate * learning_rate_factor(settings, steps_done, self._total_steps)
+        return self._peak * learning_rate_factor(settings, steps_done, self._total_steps)
 
     def gradients(self) -> dict[str, Tensor]:
         """The sum since the last step, in fp32, of every weight that has a gradient."""

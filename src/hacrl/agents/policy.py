@@ -34,6 +34,7 @@ from hacrl.agents.stopping import split_ending
 from hacrl.agents.updater import Updater, UpdateReport, micro_batches
 from hacrl.algorithm.batch import Objective
 from hacrl.algorithm.critic import CriticParams
+from hacrl.defaults import usual_learning_rate
 from hacrl.huggingface import no_progress_bar
 from hacrl.recipe.settings import (
     LoraSettings,
@@ -85,6 +86,9 @@ class Policy:
         calls.
         """
         self.name = name
+        if optimiser is not None and optimiser.learning_rate is None:
+            usual = usual_learning_rate(int(model.num_parameters()), adapters=lora is not None)
+            optimiser = optimiser.model_copy(update={"learning_rate": usual})
         self._updates = updates or UpdatesSettings()
         self._tokenizer = tokenizer
         self._whole: Any = loading.with_adapters(model, lora, seed) if lora else model

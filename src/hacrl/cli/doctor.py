@@ -95,7 +95,8 @@ def _agents_table(found: Diagnosis) -> PlainTable:
         if agent.facts:
             parameters, trained = rounded(agent.facts.parameters), rounded(agent.facts.trained)
         device = f"{agent.gpus * agent.ranks:g} GPUs" if agent.gpus else agent.device
-        rate = f"{agent.learning_rate:g}" if agent.trains else "frozen"
+        rate = "by size" if agent.learning_rate is None else f"{agent.learning_rate:g}"
+        rate = rate if agent.trains else "frozen"
         table.add_row(agent.name, agent.model, parameters, trained, device, agent.precision.dtype, rate)
     return table
 

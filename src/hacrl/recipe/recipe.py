@@ -126,8 +126,8 @@ class Recipe(Settings):
         own = self.agent(name).samples_per_prompt or self.samples_per_prompt
         return own * self.rollout_factor
 
-    def learning_rate_of(self, name: str) -> float:
-        """The agent's own learning rate, or the one for all agents."""
+    def learning_rate_of(self, name: str) -> float | None:
+        """The agent's own learning rate, or the one for all agents; None: the usual one for its size."""
         return self.agent(name).learning_rate or self.optimiser.learning_rate
 
     def updates_per_step(self, name: str) -> int:

@@ -348,8 +348,8 @@ class UpdatesSettings(Settings):
 class OptimiserSettings(Settings):
     """AdamW and the loss's KL term."""
 
-    learning_rate: LearningRate = 1e-6
-    """Learning rate of every agent that does not set its own."""
+    learning_rate: LearningRate | None = None
+    """Of every agent that does not set its own; null: by the model's size, 1e-6 from a billion weights on."""
     betas: Annotated[tuple[Below1, Below1], Field(strict=False)] = (0.9, 0.999)
     """AdamW's decay rates of the first and second moment."""
     weight_decay: AtLeast0 = 0.01

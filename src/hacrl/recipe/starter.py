@@ -20,18 +20,17 @@ class Scale:
 
     prompts_per_step: int
     max_new_tokens: int
-    learning_rate: str
     updates: str = ""
     """Settings that save memory."""
 
 
 HARDWARE = {
-    "cpu": Scale(16, 128, "1e-6", "{tokens_per_micro_batch: 4096}"),
-    "gpu": Scale(64, 1024, "1e-6", "{tokens_per_micro_batch: 8192, gradient_checkpointing: true}"),
-    "ray": Scale(128, 4096, "1e-6", "{tokens_per_micro_batch: 8192, gradient_checkpointing: true}"),
+    "cpu": Scale(16, 128, "{tokens_per_micro_batch: 4096}"),
+    "gpu": Scale(64, 1024, "{tokens_per_micro_batch: 8192, gradient_checkpointing: true}"),
+    "ray": Scale(128, 4096, "{tokens_per_micro_batch: 8192, gradient_checkpointing: true}"),
 }
 """All agents on this machine's processor; all on its GPU; each on a GPU of its own, through Ray."""
-TOY_SCALE = Scale(64, 16, "2e-4")
+TOY_SCALE = Scale(64, 16)
 """For toy models, whatever the hardware."""
 
 
@@ -77,7 +76,7 @@ def _how(models: Sequence[str], hardware: str) -> list[str]:
         "samples_per_prompt: 8  # responses of an agent to each prompt",
         f"sampling: {{max_new_tokens: {scale.max_new_tokens}}}  # longer responses are cut off",
         *([f"updates: {scale.updates}  # less memory, more time"] if scale.updates else []),
-        f"optimiser: {{learning_rate: {scale.learning_rate}, kl: 0.0}}",
+        "optimiser: {kl: 0.0}  # the learning rate follows the size of each model: `hacrl doctor` shows it",
         "evaluation: {every: 10, prompts: 100}  # before, after, and every 10 steps, on test prompts",
         "checkpoint: {every: 10}  # `hacrl train ... --resume` goes on from the last one",
         *(["runtime: ray"] if hardware == "ray" else []),

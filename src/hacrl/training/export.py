@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hacrl.defaults import usual_learning_rate
+from hacrl.recipe import Recipe
 from hacrl.recipe.settings import PromptSettings
 from hacrl.runs.files import replaced_directory, write_synced
 from hacrl.runs.publish import CARD, PLACE
@@ -58,7 +60,7 @@ def model_card(team: Team, member: Member, summary: dict[str, Any]) -> str:
         f"- {recipe.steps} steps of {recipe.prompts_each} prompts, {member.samples} responses each at "
         f"temperature {recipe.sampling.temperature:g}, at most {recipe.sampling.max_new_tokens} tokens, "
         f"seed {recipe.seed}",
-        f"- AdamW, learning rate {recipe.learning_rate_of(member.name):g}, "
+        f"- AdamW, learning rate {_learning_rate(recipe, member):g}, "
         f"{recipe.updates.mini_batches} updates for each source in a step, KL weight {recipe.optimiser.kl:g}",
         f"- cost: {measured['rollouts']:,} rollouts, {measured['generated_tokens']:,} generated tokens, "
         f"{measured['trained_tokens']:,} trained tokens, {measured['updates']:,} updates",
@@ -132,3 +134,9 @@ def _results(measured: dict[str, Any]) -> list[str]:
 
 def _interval(share: dict[str, float]) -> str:
     return f"{share['mean']:.3f} [{share['low']:.3f}, {share['high']:.3f}]"
+
+
+def _learning_rate(recipe: Recipe, member: Member) -> float:
+    """The recipe's, or the usual one for the size of the model."""
+    adapters = recipe.agent(member.name).lora is not None
+    return recipe.learning_rate_of(member.name) or usual_learning_rate(member.policy.parameters, adapters)

@@ -116,7 +116,7 @@ def test_half_precision_weights_do_not_lose_small_steps() -> None:
 def test_gradients_in_half_precision_are_added_up_in_fp32() -> None:
     """256 micro-batches of 2^-9 after one of 1: in bf16 each would be rounded away."""
     weight = nn.Parameter(torch.zeros(1, dtype=torch.bfloat16))
-    optimiser = Optimiser({"w": weight}, OptimiserSettings())
+    optimiser = Optimiser({"w": weight}, OptimiserSettings(learning_rate=1e-6))
     for part in [1.0, *[2**-9] * 256]:
         torch.autograd.backward((weight * part).sum())
         optimiser.collect_gradients()

@@ -19,6 +19,7 @@ from hacrl.agents.policy import Policy
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm import HacpoObjective, HacpoParams, kl_low_variance
 from hacrl.algorithm.batch import SourceData
+from hacrl.defaults import usual_learning_rate
 from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
 from helpers_agents import (
     gspo,
@@ -68,6 +69,19 @@ def test_an_update_is_the_gradient_of_the_mean_over_rows() -> None:
     moved = weights(policy)
     differing = [(moved[name] - p.detach()).abs() > 1e-6 for name, p in model.named_parameters()]
     assert sum(int(d.sum()) for d in differing) <= 5
+
+
+@pytest.mark.parametrize(("lora", "rate"), [(None, 2e-4), (LoraSettings(rank=2), 2e-3)])
+def test_without_a_learning_rate_the_size_of_the_model_decides(
+    lora: LoraSettings | None, rate: float
+) -> None:
+    policy = Policy(
+        "a", tiny_model("qwen3"), tiny_tokenizer(), optimiser=OptimiserSettings(kl=0.0), lora=lora
+    )
+    (report,) = policy.update(MINI_BATCHES[:1], likelihood)
+    assert report.learning_rate == pytest.approx(rate)
+    sizes = {100_000: 2e-4, 50_000_000: 1e-5, 268_000_000: 2e-6, 1_000_000_000: 1e-6, 8_000_000_000: 1e-6}
+    assert {size: usual_learning_rate(size) for size in sizes} == sizes
 
 
 def test_micro_batches_change_nothing() -> None:

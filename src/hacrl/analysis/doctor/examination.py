@@ -17,6 +17,7 @@ from hacrl.analysis.doctor.memory import Memory, cluster_gpu_memory, estimate, r
 from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
 from hacrl.analysis.doctor.peers import look_at_peer
 from hacrl.analysis.doctor.prompts import Written, written_for
+from hacrl.defaults import usual_learning_rate
 from hacrl.huggingface import offline
 from hacrl.own_code import load_named
 from hacrl.pool import PoolError, open_place, pool_key
@@ -49,7 +50,8 @@ class AgentPlan:
     """Of a Ray cluster, for each of the agent's processes; 0: it runs on a device of this machine."""
     ranks: int
     """Its processes."""
-    learning_rate: float
+    learning_rate: float | None
+    """The recipe's or the usual one; None: the recipe has none, and the size of the model is not known."""
     peers: tuple[str, ...]
     rollouts: int
     """Responses drawn in a step."""
@@ -215,7 +217,7 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
         precision=precision,
         gpus=gpus,
         ranks=ranks_of(recipe, agent.name),
-        learning_rate=recipe.learning_rate_of(agent.name),
+        learning_rate=recipe.learning_rate_of(agent.name) or (usual_rate(facts, agent) if facts else None),
         peers=peers,
         rollouts=rollouts,
         learned=recipe.prompts_each * sum(map(recipe.samples_of, (agent.name, *peers))) * agent.trains,
@@ -227,6 +229,11 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
         trains=agent.trains,
         key=key,
     )
+
+
+def usual_rate(facts: ModelFacts, agent: AgentSettings) -> float:
+    """The usual learning rate for the size of the agent's model."""
+    return usual_learning_rate(facts.parameters, adapters=agent.lora is not None)
 
 
 def _first_prompt(found: Diagnosis, key: str, agent: AgentSettings) -> Written | None:

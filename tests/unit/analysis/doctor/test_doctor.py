@@ -511,6 +511,21 @@ def test_each_warning(key: str, change: dict[str, Any], model: str):
     assert key in warned(recipe_with(model, **change))
 
 
+def test_the_learning_rate_follows_the_size_and_the_responses_in_an_update(model: str):
+    (plan, *_) = examine(parse_recipe(recipe_with(model, optimiser={"kl": 0.0}))).agents
+    assert plan.learning_rate == 2e-4
+    few = {"prompts_per_step": 8, "samples_per_prompt": 4}  # 16 responses in each of two updates
+    for rate, more in ((5e-4, {}), (2.5e-4, few)):
+        assert "agents.0.learning_rate" not in warned(
+            recipe_with(model, optimiser={"learning_rate": rate, "kl": 0.0}, **more)
+        )
+    values = recipe_with(model, optimiser={"learning_rate": 5e-4, "kl": 0.0}, **few)
+    (message, *_) = [w.message for w in warnings_for(examine(parse_recipe(values))) if "learning" in w.key]
+    assert (
+        "with 16 responses in an update: 0.0002 is usual for its size; or raise prompts_per_step" in message
+    )
+
+
 def test_the_delta_step_that_is_proposed_keeps_the_window_open(model: str):
     values = recipe_with(model, updates={"mini_batches": 5})
     message = next(
