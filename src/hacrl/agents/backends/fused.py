@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from hacrl.agents.backends import packed_weights
 from hacrl.agents.backends.fused_network import FusedNetwork, LayerWeights
 from hacrl.agents.backends.fused_packing import MASKED, pack
 from hacrl.agents.backends.interfaces import Row, Tokens
@@ -54,11 +55,13 @@ class FusedDecoder:
             keys_values.append((keys, values))
             return packing.attend(queries, keys, values, network.scale, network.windows[number])
 
-        weights = network.weights()
+        weights, head = network.weights(), None
+        if packed_weights.pays(network.dtype, network.device, len(prompt_of_row)):
+            weights, head = [layer.packed() for layer in weights], network.head.packed()
         hidden = network.run(packing.ids, packing.positions, packing.longest, weights, attend, packing.live)
-        logits = network.head.logits(network.last_norm(hidden))
+        logits = network.head.logits(network.last_norm(hidden), head)
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=network.device)
-        session = _FusedSession(network, weights, keys_values, lengths, prompt_of_row)
+        session = _FusedSession(network, weights, head, keys_values, lengths, prompt_of_row)
         return logits[prompt_of_row], session
 
 
@@ -69,12 +72,13 @@ class _FusedSession:
         self,
         network: FusedNetwork,
         weights: list[LayerWeights],
+        head: Tensor | None,
         keys_values: list[tuple[Tensor, Tensor]],
         prompt_lengths: Tensor,
         prompt_of_row: Tensor,
     ) -> None:
         """`keys_values` per layer: those of all prompts' tokens, laid end to end."""
-        self._network, self._weights = network, weights
+        self._network, self._weights, self._head = network, weights, head
         self._positions = prompt_lengths[prompt_of_row]
         self._length = self._room = int(prompt_lengths.max())
         # Prompts end in the same slot, so that every row writes its next token to the same place.
@@ -93,7 +97,7 @@ class _FusedSession:
         network = self._network
         hidden = network.run(tokens, self._positions, self._length, self._weights, self._attend)
         self._positions = self._positions + 1
-        return network.head.logits(network.last_norm(hidden))
+        return network.head.logits(network.last_norm(hidden), self._head)
 
     def keep(self, rows: Tensor) -> None:
         heads = self._network.kv_heads
@@ -113,11 +117,16 @@ class _FusedSession:
         # Neighbours in the cache are neighbours in the text, so a sliding window is the end of it.
         window = self._network.windows[number]
         seen = slice(0 if window is None else max(0, length - window), length)
-        scores = torch.baddbmm(
-            self._bias[..., seen], grouped, cached_keys[:, seen].mT, alpha=self._network.scale
-        )
+        scores = self._scores(grouped, cached_keys[:, seen], self._bias[..., seen])
         attended = torch.bmm(scores.softmax(-1), cached_values[:, seen])
         return attended.view(len(queries), -1)
+
+    def _scores(self, queries: Tensor, keys: Tensor, bias: Tensor) -> Tensor:
+        network = self._network
+        if network.dtype == torch.bfloat16 and network.device.type == "cpu":
+            # Several times as fast: the cache has room at its end, which torch's product does not like.
+            return torch.bmm(queries * network.scale, keys.contiguous().mT).add_(bias)
+        return torch.baddbmm(bias, queries, keys.mT, alpha=network.scale)
 
     def _make_room(self) -> None:
         """Grow by half, so that copying costs no more than in proportion to the response's length."""

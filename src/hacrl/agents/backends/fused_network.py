@@ -8,7 +8,7 @@ complex product; both are permuted alike, so their dot products stay the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -28,6 +28,7 @@ from hacrl.agents.backends.fused_family import (
 )
 from hacrl.agents.backends.head import OutputHead
 from hacrl.agents.backends.interfaces import UnsupportedModel
+from hacrl.agents.backends.packed_weights import linear, packed
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Layer number, queries [n, heads, w], keys and values [n, kv heads, w] -> output [n, heads * w]."""
@@ -49,6 +50,11 @@ class LayerWeights:
     gate_up: Tensor
     down: Tensor
     after_mlp: Tensor | None
+
+    def packed(self) -> LayerWeights:
+        """For decoding few responses (see `packed_weights`)."""
+        names = ("qkv", "output", "gate_up", "down")
+        return replace(self, **{name: packed(getattr(self, name)) for name in names})
 
 
 class FusedNetwork:
@@ -130,7 +136,7 @@ class FusedNetwork:
     ) -> Tensor:
         rows, rotated = len(hidden), self.heads + self.kv_heads
         normed = self._norm(hidden, layer.before_attention)
-        mixed = F.linear(normed, layer.qkv, layer.qkv_bias).view(rows, -1, self.head_width)
+        mixed = linear(normed, layer.qkv, layer.qkv_bias).view(rows, -1, self.head_width)
         queries_keys = mixed[:, :rotated]
         if layer.qk_norm is not None:
             queries_keys = self._normed_heads(queries_keys, layer.qk_norm)
@@ -141,10 +147,10 @@ class FusedNetwork:
         )
         if live is not None:
             hidden, attended = hidden.index_select(0, live), attended.index_select(0, live)
-        attended = F.linear(attended, layer.output, layer.output_bias)
+        attended = linear(attended, layer.output, layer.output_bias)
         hidden = hidden + self._norm(attended, layer.after_attention)
-        gate, up = F.linear(self._norm(hidden, layer.before_mlp), layer.gate_up).chunk(2, -1)
-        mlp = F.linear(self._activation(gate) * up, layer.down)
+        gate, up = linear(self._norm(hidden, layer.before_mlp), layer.gate_up).chunk(2, -1)
+        mlp = linear(self._activation(gate) * up, layer.down)
         return hidden + self._norm(mlp, layer.after_mlp)
 
     def _norm(self, hidden: Tensor, weight: Tensor | None) -> Tensor:

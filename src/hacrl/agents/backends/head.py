@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from hacrl.agents.backends.packed_weights import linear, packed
+
 LOGITS_AT_ONCE = 1 << 24
 """Most logits (64 MB) held in fp32 at once; where there would be more, they are computed in blocks."""
 
@@ -34,9 +36,18 @@ class OutputHead:
         self._softcap: float | None = getattr(config, "final_logit_softcapping", None)
         self._scale = _setting(config, "logit_scale") / _setting(config, "logits_scaling")
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """[n, d] -> [n, vocabulary]"""
-        logits = _in_blocks(self._module, hidden) if self._gains_by_blocks(hidden) else self._module(hidden)
+    def packed(self) -> Tensor | None:
+        """Its weights for decoding few responses (see `packed_weights`); None if it is no plain layer."""
+        return packed(self._module.weight) if type(self._module) is nn.Linear else None
+
+    def logits(self, hidden: Tensor, weight: Tensor | None = None) -> Tensor:
+        """[n, d] -> [n, vocabulary]; `weight` is what `packed` returned."""
+        if weight is not None:
+            logits = linear(hidden, weight, self._module.bias)
+        else:
+            logits = (
+                _in_blocks(self._module, hidden) if self._gains_by_blocks(hidden) else self._module(hidden)
+            )
         if self._scale != 1.0:
             logits = logits * self._scale
         if self._softcap is not None:

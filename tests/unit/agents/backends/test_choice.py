@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import AutoModelForCausalLM, OPTConfig, PreTrainedModel
 
-from hacrl.agents.backends import prefix_cache
+from hacrl.agents.backends import packed_weights, prefix_cache
 from hacrl.agents.backends.choice import choose_backends, decoded_logps
 from hacrl.agents.backends.fused import FusedDecoder, FusedScorer
 from hacrl.agents.backends.fused_family import obstacle
@@ -119,6 +119,17 @@ def test_a_large_head_is_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("hacrl.agents.backends.head.LOGITS_AT_ONCE", 200)
     for name, gradient in gradients(model, FusedScorer(model), rows).items():
         assert torch.allclose(gradient, whole[name], rtol=1e-4, atol=1e-5), name
+
+
+@pytest.mark.parametrize("architecture", FUSED)
+def test_packed_weights_decode_as_others_do(architecture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same rounding, so that log-probs are much nearer than bf16's precision."""
+    model, rows = tiny_model(architecture).bfloat16(), random_rows(3, 4)
+    packed = packed_weights.pays(torch.bfloat16, CPU, len(rows))
+    assert packed == torch.ops.mkldnn._is_mkldnn_bf16_supported()
+    found = decoded_logps(FusedDecoder(model), rows, CPU)
+    monkeypatch.setattr(packed_weights, "FEW_ROWS", 0)
+    assert torch.allclose(found, decoded_logps(FusedDecoder(model), rows, CPU), rtol=0, atol=1e-3)
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gpt2", "gemma3"])
