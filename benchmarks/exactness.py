@@ -145,10 +145,6 @@ def _table(found: Exactness) -> TextTable:
     rows = [
         ("prompts with the same greedy response", f"{same[0]} of {found.prompts}"),
         (f"the same with a stop string, which ends {found.stopped}", f"{same[1]} of {found.prompts}"),
-        (
-            "prompts with the same greedy response",
-            f"{found.prompts - len(found.different)} of {found.prompts}",
-        ),
         ("log-probs: sampling and scoring, largest difference", f"{found.scoring:.1e}"),
         ("log-probs: sampling and transformers, largest difference", f"{found.transformers:.1e}"),
     ]
