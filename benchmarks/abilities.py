@@ -95,7 +95,9 @@ def abilities(
     model: Annotated[
         list[Path], typer.Option(help="Directory of a model; repeatable. `make models` makes two.")
     ],
-    only: Annotated[str, typer.Option(help="Only tasks with this in their names.")] = "",
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only tasks with this in their names. Repeatable.")
+    ] = None,
     prompts: Annotated[int, typer.Option(min=12, help="Test prompts of each task.")] = 64,
     samples: Annotated[int, typer.Option(min=2, help="Responses to a prompt at temperature 1.")] = 8,
     examples: Annotated[int, typer.Option(min=0, help="Solved questions in front of each prompt.")] = 2,
@@ -108,7 +110,7 @@ def abilities(
 ) -> None:
     """Measure models alone, as they are, with solved questions in front of each prompt."""
     torch.set_num_threads(1)
-    chosen = [each for each in CANDIDATES if only in each.label]
+    chosen = [each for each in CANDIDATES if any(part in each.label for part in only or [""])]
     found = [
         ability
         for directory in model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -95,6 +96,18 @@ def test_every_plot_is_drawn(page: Browser) -> None:
     assert count(page, ".matrix td.heat") == 6
     attributes = "[...document.querySelectorAll('svg *')].flatMap(node => [...node.attributes])"
     assert page.run(f"{attributes}.some(attribute => attribute.value.includes('NaN'))") is False
+
+
+def test_steps_are_whole_numbers_in_short_runs_too(run: Path, browser: Browser, tmp_path: Path) -> None:
+    short = tmp_path / "short"
+    shutil.copytree(run, short)
+    first = lines(short / "metrics.jsonl")[:3]
+    (short / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in first))
+    browser.size(1280, 900)
+    browser.open(write_report(short).as_uri())
+    ticks = "document.querySelectorAll('#learning svg text.tick[text-anchor=middle]')"
+    shown = set(browser.run(f"[...{ticks}].map(tick => tick.textContent)"))
+    assert {"1", "2"} <= shown <= {"0", "1", "2", "3"}
 
 
 def test_filters_show_what_they_say(page: Browser, run: Path) -> None:

@@ -83,15 +83,16 @@ const tipRows = (head, rows) => [
   ...rows.map(({ name, color, value }) => el("div", {}, color ? dot(color) : null, el("span", {}, name), el("b", {}, value))),
 ];
 
-// The frame of a plot: scales, grid lines and labels.
-function axes({ width, height, xs, low, high, log = false, yFormat = short, left = 44 }) {
+// The frame of a plot: scales, grid lines and labels; `steps`: the x axis counts steps, and there is no step 0.5.
+function axes({ width, height, xs, low, high, log = false, yFormat = short, left = 44, steps = false }) {
   const top = 8, bottom = 22, right = 12;
   const [x0, x1] = [xs[0], xs[xs.length - 1]];
   const scale = log ? Math.log10 : (value) => value;
   const x = (value) => left + ((value - x0) / (x1 - x0 || 1)) * (width - left - right);
   const y = (value) => height - bottom - ((scale(value) - scale(low)) / (scale(high) - scale(low) || 1)) * (height - top - bottom);
   const yTicks = log ? logTicks(low, high) : ticks(low, high, Math.max(2, Math.floor(height / 45)));
-  const shownX = ticks(x0, x1, Math.max(2, Math.floor(width / 55))).filter((value) => value >= x0 && value <= x1);
+  const shownX = ticks(x0, x1, Math.max(2, Math.floor(width / 55)))
+    .filter((value) => value >= x0 && value <= x1 && (!steps || Number.isInteger(value)));
   const nodes = [
     ...yTicks.map((value) => svg("line", { class: "grid", x1: left, x2: width - right, y1: y(value), y2: y(value) })),
     ...yTicks.map((value) => svg("text", { class: "tick", x: left - 6, y: y(value) + 3.5, "text-anchor": "end" }, (yFormat === percent ? percentTick : yFormat)(value))),
@@ -135,7 +136,7 @@ function lineChart({ title, subtitle, steps, series, floor, ceiling, log, yForma
   return figure({
     title, subtitle, height, label, legend: named,
     draw: (width, tall) => {
-      const frame = axes({ width, height: tall, xs, low: limits[0], high: limits[1], log, yFormat });
+      const frame = axes({ width, height: tall, xs, low: limits[0], high: limits[1], log, yFormat, steps: true });
       const point = (one) => one.values.map((value, i) => [frame.x(own(one)[i]), isNumber(value) && (!log || value > 0) ? frame.y(value) : null]);
       const joined = (one) => (one.dots ? point(one).filter(([, y]) => y !== null) : point(one));
       const nodes = [

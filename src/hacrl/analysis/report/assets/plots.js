@@ -11,7 +11,7 @@ function stackedChart({ title, subtitle, steps, parts, yFormat = percent, ceilin
   return figure({
     title, subtitle, height, label, legend: legend ? parts.map((part) => ({ ...part, fill: true })) : null,
     draw: (width, tall) => {
-      const frame = axes({ width, height: tall, xs, low: 0, high, yFormat });
+      const frame = axes({ width, height: tall, xs, low: 0, high, yFormat, steps: true });
       let below = rows.map(() => 0);
       const areas = parts.map((part) => {
         const above = rows.map((i, n) => below[n] + (part.values[i] ?? 0));
