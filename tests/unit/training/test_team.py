@@ -97,3 +97,28 @@ def test_evaluation_tasks_of_one_name_are_told_apart(tmp_path):
         assert [task.name for task in team.evaluation_tasks] == ["sort", "sort (2)", "sort (3)", "reverse"]
     finally:
         team.close()
+
+
+def test_peers_without_a_model_take_part_in_a_run_alone(tmp_path):
+    """Without a directory for replies, as for an audit, no server is asked and no file is opened."""
+    recipe = parse_recipe(
+        {
+            "agents": [
+                {"name": "ada", "model": str(make_agent(tmp_path / "ada", 1))},
+                {
+                    "name": "eve",
+                    "model": "m",
+                    "source": {"url": "http://127.0.0.1:9/v1", "key_env": "NO_KEY"},
+                },
+                {"name": "log", "source": {"file": str(tmp_path / "missing.jsonl")}},
+            ],
+            "task": {"name": "digits", "train": 300, "test": 3},
+            "method": "commons",
+        }
+    )
+    team = build_team(recipe)
+    team.close()
+    assert [member.name for member in team.members] == ["ada"]
+    assert team.names == ("ada", "eve", "log")
+    assert team.topology["ada"] == ("eve", "log")
+    assert not (tmp_path / "replies").exists()
