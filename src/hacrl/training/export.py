@@ -102,8 +102,8 @@ def _public(name: str) -> str:
 
 def _prompting(team: Team, member: Member) -> list[str]:
     """How its prompts were written and what ended its responses, where that is not the default."""
-    settings = team.recipe.agent(member.name).model_dump(include=set(PromptSettings.model_fields))
-    given = {key: value for key, value in settings.items() if value}
+    agent = team.recipe.agent(member.name)
+    given = agent.model_dump(include=set(PromptSettings.model_fields), exclude_defaults=True)
     if team.recipe.sampling.stop:
         given["stop"] = list(team.recipe.sampling.stop)
     return [f"- prompts: `{json.dumps(given, ensure_ascii=False)}`"] if given else []

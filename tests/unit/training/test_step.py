@@ -47,6 +47,8 @@ def part(agent: str, *prompts: str) -> StepRecord:
         reports={agent: []},
         rejected=Counter(reward_differs=2),
         unscorable=Counter(timeout=1),
+        pool=Counter(sent=1),
+        notices=(f"notice of {agent}",),
         fingerprints={agent: f"weights-{agent}"},
         failures={agent: "no"},
         cosines={("x", agent): {"cosine": 0.5}},
@@ -75,6 +77,8 @@ def test_merging_loses_nothing_that_an_agent_recorded() -> None:
     assert [prompt.id for prompt in whole.prompts] == ["p0", "p1", "p2"]
     assert whole.rejected == {"reward_differs": 4}
     assert whole.unscorable == {"timeout": 2}
+    assert whole.pool == {"sent": 2}
+    assert whole.notices == ("notice of a", "notice of b")
     assert whole.dropped == {"a": 3, "b": 3}
     assert whole.seconds == {"verify": 2.5, "update/a": 2.0, "update/b": 2.0}
     assert whole.engine_checks.keys() == {"a", "b"}

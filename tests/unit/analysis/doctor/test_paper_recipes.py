@@ -21,7 +21,7 @@ def test_there_are_the_six_pairs_and_a_group_of_eight():
 def test_a_recipe_fits_the_gpus_it_states(path: Path):
     text = path.read_text()
     assert "Not run on a GPU by us." in text
-    stated = re.search(r"on (\d+) GPUs of (\d+) GB", text)
+    stated = re.search(r"on (\d+) GPUs of (\d+) GB", re.sub(r"\s+#?\s*", " ", text))
     assert stated
     gpus, gigabytes = map(int, stated.groups())
     found = examine(load_recipe(path), gigabytes * 10**9)
