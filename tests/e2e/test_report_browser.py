@@ -213,6 +213,14 @@ def test_nothing_of_hacpo_is_shown_with_another_method(tmp_path: Path, browser: 
     assert "effective sample size" in text
     for word in ("omega", "window", "delta"):
         assert word not in text
+    labels = browser.run(
+        "[...document.querySelectorAll('#capability svg[aria-label]')].map(image => image.ariaLabel)"
+    )
+    for learner, peer in (("ann", "bob"), ("bob", "ann")):
+        assert any(label.startswith(f"Predictions of {learner}. predicted ") for label in labels)
+        assert any(label.startswith(f"Lead of {peer} over {learner}: ahead at ") for label in labels)
+    points = "document.querySelectorAll('#capability svg[aria-label^=\"Lead of bob\"] circle').length"
+    assert browser.run(points) == 24  # the prompts of both agents in the last step
     assert browser.errors == []
 
 
