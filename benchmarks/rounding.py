@@ -20,6 +20,7 @@ from hacrl.agents.precision import DTYPES
 from hacrl.analysis.tables import TextTable
 from hacrl.defaults import GSPO_CLIP_LOW
 from hacrl.recipe.settings import SamplingSettings
+from hacrl.types import Prompt
 
 PROMPTS, SAMPLES = 16, 8
 
@@ -63,11 +64,11 @@ def rounding(
     show([_table(result)], result, markdown, json_file)
 
 
-def measure(directory: Path, dtype: str, max_new: int) -> Rounding:
+def measure(directory: Path, dtype: str, max_new: int, prompts: Sequence[Prompt] | None = None) -> Rounding:
     """One model in one dtype."""
     progress(f"{directory.name} in {dtype}")
     policy = Policy.load("agent", str(directory), dtype=DTYPES[dtype])
-    prompts = word_problems(PROMPTS)
+    prompts = word_problems(PROMPTS) if prompts is None else prompts
     drawn = policy.sample(prompts, SAMPLES, SamplingSettings(max_new_tokens=max_new, stop=("\n",)), seed=0)
     encoded = {prompt.id: policy.encoder.encode_prompt(prompt) for prompt in prompts}
     rows = [(encoded[rollout.prompt_id], rollout.token_ids) for rollout in drawn]
