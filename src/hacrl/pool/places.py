@@ -55,7 +55,7 @@ def open_place(url: str, *, password: str | None = None, seconds: float = 5.0) -
         module = importlib.import_module(f"hacrl.pool.{name}")
         place: Place = module.open_url(url, password, seconds)
     except ImportError as error:
-        raise PoolError(f"{url} needs the package {error.name}: pip install 'hacrl[pool]'") from error
+        raise PoolError(f"{url} needs another package ({error}): pip install 'hacrl[pool]'") from error
     return place
 
 

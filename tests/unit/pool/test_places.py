@@ -175,6 +175,12 @@ def test_urls_with_passwords_are_refused_without_repeating_them(url: str):
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("url", ["gcs://bucket/prefix", "nonsense://bucket/prefix"])
+def test_storage_that_fsspec_has_not_is_named(url: str):
+    with pytest.raises(PoolError, match=url):
+        open_place(url)
+
+
 def test_a_server_that_is_not_there_is_named():
     pytest.importorskip("redis", reason="the package redis is not installed")
     with pytest.raises(PoolError, match=r"cannot read redis://127.0.0.1:9/0/x"):
