@@ -108,6 +108,12 @@ def test_every_sharing_method_can_learn_from_a_frozen_peer(settings, method, tmp
         ({"source": "frozen", "lora": {}}, "agents.1.lora: has no effect with source frozen"),
         ({"source": {"file": "x.jsonl"}, "system_prompt": "Hi"}, "agents.1.system_prompt: has no effect"),
         ({"source": {"url": "http://me:secret@host/v1"}}, "agents.1.source.url: expected an address"),
+        ({"source": {"url": "http://[/v1"}}, "agents.1.source.url: expected an address"),
+        ({"source": {"url": "http://[1:2]/v1"}}, "agents.1.source.url: expected the address"),
+        (
+            {"source": {"url": "http://host:99999/v1"}},
+            "agents.1.source.url: expected the address of a server",
+        ),
         (
             {"source": {"url": "http://host/v1", "key_env": "sk-secret"}},
             "agents.1.source.key_env: expected the name of an environment variable",

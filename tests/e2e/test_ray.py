@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hacrl import tasks
 from hacrl.rewards.processes import descendants
 from hacrl.runtime import AgentLost
 from hacrl.runtime.cluster import FOLDER_PREFIX
@@ -169,3 +170,16 @@ def test_a_lost_agent_ends_the_run_and_a_resumed_one_equals_the_undisturbed(
     monkeypatch.undo()
     run(settings, tmp_path / "run", resume=True)
     assert outcome(tmp_path / "run") == local
+
+
+def test_peers_that_only_respond_are_the_same_on_ray(settings, tmp_path):
+    """A frozen model has a process of its own, a file of responses is in that of the loop."""
+    prompts = tasks.load("digits", train=90, test=30).train
+    rows = [{"prompt": prompt.text, "response": ["1", "22"]} for prompt in prompts]
+    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    eve = settings["agents"][1] | {"source": "frozen"}
+    log = {"name": "log", "source": {"file": str(tmp_path / "log.jsonl")}}
+    changed = settings | {"agents": [settings["agents"][0], eve, log], "method": "commons", "audit": {}}
+    run(changed, tmp_path / "local")
+    run(changed | {"runtime": "ray"}, tmp_path / "ray")
+    assert outcome(tmp_path / "ray") == outcome(tmp_path / "local")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -178,10 +179,22 @@ class PromptSettings(Settings):
     """Variables of the chat template, such as `{enable_thinking: false}` for Qwen3."""
 
 
+def _is_an_address(url: str) -> str:
+    try:
+        urlsplit(url).port  # noqa: B018 - refuses more than 65535, and hosts in brackets that are none
+    except ValueError as error:
+        raise ValueError(f"expected the address of a server ({error})") from error
+    return url
+
+
 class EndpointSettings(Settings):
     """Responses of an OpenAI-compatible server, which is asked for the agent's `model`."""
 
-    url: Annotated[str, Field(pattern=r"^https?://[^\s/?#@]+(/[^\s?#@]*)?$")]
+    url: Annotated[
+        str,
+        Field(pattern=r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~%/-]*)?$"),
+        AfterValidator(_is_an_address),
+    ]
     """Address of the server's API, such as `http://127.0.0.1:8000/v1`."""
     key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     """Environment variable that holds the key; null: none is sent."""
