@@ -1,7 +1,6 @@
 """An agent alone, and with each kind of peer that only responds: `python run.py [frozen] [endpoint] [log]`.
 
-Run it in this directory. It prints the student's accuracy on test problems after the same number of own
-responses in every case.
+It prints the student's accuracy on test problems after the same number of own responses in every case.
 """
 
 import json
@@ -62,4 +61,5 @@ def main(kinds: list[str]) -> dict[str, float]:
 
 
 if __name__ == "__main__":
+    os.chdir(Path(__file__).resolve().parent)  # where the recipes are, and runs/ is going to be
     main(sys.argv[1:] or ["frozen", "endpoint", "log"])
