@@ -27,7 +27,8 @@ def step_metrics(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]
         own = [t for t in record.drawn if t.source == member.name]
         checks = record.engine_checks[member.name].values()
         for key, value in (*_responses(own), *_engine(checks)):
-            values[f"{prefix}/{key}"] = value
+            if member.trains or key != "frac_reward_zero_std":  # equal rewards cost a peer nothing
+                values[f"{prefix}/{key}"] = value
         if team.recipe.dynamic_sampling:
             values[f"{prefix}/replaced"] = sum(t.source == member.name for t in record.replaced)
         values[f"{prefix}/capability"] = float(team.capability.estimates[team.names.index(member.name)])
