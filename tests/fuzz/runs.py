@@ -24,6 +24,7 @@ READERS: dict[str, tuple[str, ...]] = {
     "warnings.jsonl": ("report run", "watch run", RESUME),
     "trajectories/*.jsonl": ("trajectories run", "trajectories run --json", "report run", "watch run"),
     "updates/*.jsonl": ("report run", "watch run"),
+    "beliefs/*.jsonl": ("report run", "watch run"),
     "evaluations/*.json": ("report run", RESUME),
     "checkpoints/*/*.json": (RESUME, AUDIT),
     "checkpoints/*/agents/*/*": (RESUME, AUDIT),
@@ -36,6 +37,7 @@ READERS: dict[str, tuple[str, ...]] = {
 FOLDERS = {
     "trajectories": ("trajectories run", "report run", RESUME),
     "updates": ("report run", RESUME),
+    "beliefs": ("report run", RESUME),
     "evaluations": ("report run", RESUME),
     "checkpoints": (RESUME, AUDIT),
     "agents": (RESUME, EVAL),

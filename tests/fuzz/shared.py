@@ -50,6 +50,7 @@ def base_recipe(shared: Path) -> dict[str, Any]:
         "samples_per_prompt": 2,
         "sampling": {"max_new_tokens": 3},
         "evaluation": {"prompts": 2, "every": 1},
+        "method": {"name": "hacpo", "delta": 0.8, "capability": "contextual"},
     }
     changes["updates"] = {"mini_batches": 1}
     return recipe({name: shared / name for name in AGENTS}, **changes)
