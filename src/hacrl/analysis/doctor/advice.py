@@ -54,7 +54,10 @@ def _learning_rate(found: Diagnosis, agent: AgentPlan) -> Iterator[Problem]:
         return
     if agent.facts is None:
         if rate >= TOO_LARGE_LEARNING_RATE:
-            yield Problem(f"{agent.key}.learning_rate", f"{rate:g} usually ruins a policy: try 1e-6")
+            yield Problem(
+                f"{agent.key}.learning_rate",
+                f"{rate:g} usually ruins a policy: try 1e-6 (large) to 2e-4 (tiny models)",
+            )
         return
     usual = usual_rate(agent.facts, recipe.agent(agent.name))
     responses = agent.rollouts // recipe.own_mini_batches
