@@ -27,7 +27,7 @@ from typing import Any
 MEMORY = 3 * 2**30
 """What a command may allocate beyond what this process holds."""
 LARGEST_FILE = 2**28
-OPTIONAL = re.compile(r"vllm|ray|__main__")
+OPTIONAL = re.compile(r"vllm|ray|redis|__main__")
 """Modules that need an extra, or run something when they are imported."""
 
 LATE = ("peft", "rich._emoji_codes", "transformers.models.llama.modeling_llama", "typer.rich_utils")
