@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hacrl.cli.common import finite, say, show, user_errors
+from hacrl.cli.common import fail, finite, say, show, user_errors
 
 if TYPE_CHECKING:
     from hacrl.analysis.doctor import Diagnosis
@@ -20,7 +20,9 @@ LONGEST_LINE = 1000
 
 
 def doctor(
-    recipe: Annotated[Path, typer.Argument(help="The recipe, a YAML file.", show_default=False)],
+    recipe: Annotated[
+        Path | None, typer.Argument(help="The recipe, a YAML file.", show_default=False)
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Argument(metavar="KEY=VALUE", help="Change a key of the recipe: steps=20 method.name=gspo"),
@@ -34,11 +36,21 @@ def doctor(
             help="Memory of each GPU of the Ray cluster, in GB.",
         ),
     ] = None,
+    gpu_check: Annotated[
+        bool,
+        typer.Option("--gpu-check", help="Instead: try everything on this machine's GPUs, or CPUs."),
+    ] = False,
 ) -> None:
     """Check a recipe without training: what it resolves to, and what looks wrong.
 
-    Exit code 0: it can run, perhaps with warnings. 2: it cannot.
+    Exit code 0: it can run, perhaps with warnings. 2: it cannot. With --gpu-check, every backend, engine and
+    runtime is tried on tiny models, for about five minutes; exit code 1 if something fails.
     """
+    if gpu_check:
+        _check_gpus()
+        return
+    if recipe is None:
+        fail("Missing argument 'RECIPE' (see hacrl doctor --help)")
     with user_errors():
         from hacrl.recipe import RecipeError, load_recipe
 
@@ -53,13 +65,33 @@ def doctor(
     _report(found)
 
 
+def _check_gpus() -> None:
+    """Print every result as soon as it is there."""
+    from hacrl.analysis.doctor.gpu_check import run_checks
+    from hacrl.printable import printable
+
+    styles = {"works": "green", "fails": "red", "not tried": "yellow"}
+    failed = 0
+    for result in run_checks():
+        taken = f" ({result.seconds:.0f} s)" if result.seconds else ""
+        failed += result.verdict == "fails"
+        say(
+            (f"{result.verdict:<9}", styles[result.verdict]),
+            f" {result.title}: {printable(result.detail, LONGEST_LINE)}{taken}",
+        )
+    say("What has never been run on a GPU is listed in docs/gpus.md: please report what you saw.")
+    if failed:
+        raise typer.Exit(1)
+
+
 def _report(found: Diagnosis) -> None:
     from hacrl.analysis.doctor import warnings_for
     from hacrl.analysis.doctor.backends import backend_lines
     from hacrl.printable import printable
 
-    for table in (_agents_table(found), _updates_table(found), _memory_table(found)):
-        show(table)
+    for table in (_agents_table(found), _updates_table(found), _memory_table(found), _turns_table(found)):
+        if table is not None:
+            show(table)
     for line in _precision_lines(found) + backend_lines(found) + found.peers + _task_lines(found):
         say(line)
     for agent in found.agents:
@@ -147,6 +179,30 @@ def _memory_table(found: Diagnosis) -> PlainTable:
         for device in device_memory(found)
     ]
     table.set_caption(f"together on {', '.join(totals)}; formulas in docs/recipe.md")
+    return table
+
+
+def _turns_table(found: Diagnosis) -> PlainTable | None:
+    """What the agents would need if they took turns on all GPUs with vLLM; None without a cluster's GPUs."""
+    from hacrl.analysis.doctor.memory import in_units
+    from hacrl.analysis.doctor.turns import turns
+
+    known = turns(found)
+    if not known:
+        return None
+    gpus = round(sum(agent.gpus * agent.ranks for agent in found.agents))
+    headings = ("asleep", "handing over", "awake", "per row", "rows", "GPUs")
+    title = f"If all agents took turns on these {gpus} GPUs, each with vLLM: memory of each GPU, about"
+    table = _table(title, "agent", *headings, "offloaded")
+    for turn in known:
+        sizes = (turn.training, turn.handing_over, turn.engine, turn.row)
+        counts = (str(turn.rows), str(turn.tensor_parallel))
+        table.add_row(turn.name, *map(in_units, sizes), *counts, in_units(turn.offloaded))
+    most, in_cpu = max(turn.needed for turn in known), sum(turn.offloaded for turn in known)
+    table.set_caption(
+        f"at most {in_units(most)} of {in_units(found.gpu_memory)} on a GPU, {in_units(in_cpu)} of CPU memory"
+        ". Not possible yet; what the columns mean and the formulas are in docs/paper.md"
+    )
     return table
 
 
