@@ -1,6 +1,7 @@
-"""An agent alone, and with each kind of peer that only responds: `python run.py [frozen] [endpoint] [log]`.
+"""An agent alone, and with each kind of peer that only responds: `python run.py [KIND ...] [KEY=VALUE ...]`.
 
-It prints the student's accuracy on test problems after the same number of own responses in every case.
+Kinds are `frozen`, `endpoint`, `log`; settings such as `seed=1` change all recipes. It prints the student's
+accuracy on test problems after the same number of own responses in every case.
 """
 
 import json
@@ -40,21 +41,21 @@ def accuracy(name: str, recipe: str, *changes: str) -> float:
     return found
 
 
-def main(kinds: list[str]) -> dict[str, float]:
+def main(kinds: list[str], *changes: str) -> dict[str, float]:
     """Run the given kinds, and print the accuracies."""
-    found = {"alone": accuracy("alone", "frozen.yaml", "method=gspo")}
+    found = {"alone": accuracy("alone", "frozen.yaml", "method=gspo", *changes)}
     if "frozen" in kinds:
-        found["frozen"] = accuracy("frozen", "frozen.yaml")
+        found["frozen"] = accuracy("frozen", "frozen.yaml", *changes)
     if "endpoint" in kinds:
         server = make_server()
         Thread(target=server.serve_forever, daemon=True).start()
         os.environ["TEACHER_KEY"] = "not-checked-by-this-server"
-        found["endpoint"] = accuracy("endpoint", "endpoint.yaml")
+        found["endpoint"] = accuracy("endpoint", "endpoint.yaml", *changes)
         server.shutdown()
         server.server_close()
     if "log" in kinds:
         write_log(Path("log.jsonl"))
-        found["log"] = accuracy("log", "log.yaml")
+        found["log"] = accuracy("log", "log.yaml", *changes)
     for name, value in found.items():
         print(f"{name:10} {value:.3f}  {value - found['alone']:+.3f} to training alone")
     return found
@@ -62,4 +63,5 @@ def main(kinds: list[str]) -> dict[str, float]:
 
 if __name__ == "__main__":
     os.chdir(Path(__file__).resolve().parent)  # where the recipes are, and runs/ is going to be
-    main(sys.argv[1:] or ["frozen", "endpoint", "log"])
+    changes = [argument for argument in sys.argv[1:] if "=" in argument]
+    main([a for a in sys.argv[1:] if a not in changes] or ["frozen", "endpoint", "log"], *changes)
