@@ -8,7 +8,7 @@ import torch
 
 from hacrl.agents import precision
 from hacrl.agents.blueprint import Blueprint
-from hacrl.analysis.compare.comparison import _with_dtypes
+from hacrl.analysis.compare.comparison import with_dtypes
 from hacrl.recipe import RecipeError
 from hacrl.runs.reader import RunReader
 from hacrl.runtime.local_runtime import LocalRuntime
@@ -108,9 +108,14 @@ def test_the_drift_between_drawing_and_training_is_logged(agents, tmp_path):
     run(settings(agents, ada="bfloat16"), tmp_path / "run")
     steps = [line for line in metrics(tmp_path / "run") if line["step"] > 0]
     drifts = [line["agent/ada/engine/logp_difference_max"] for line in steps]
-    assert all(0 < drift < 0.25 for drift in drifts)
+    assert all(
+        0 <= drift < 0.25 for drift in drifts
+    )  # where products of all sizes round alike, there is none
     assert all(line["agent/ada/engine/weight"] == 1.0 for line in steps)
-    assert all(0 < line["agent/ada/engine/rescored"] <= 16 for line in steps)
+    rescored = [line["agent/ada/engine/rescored"] for line in steps]
+    assert all(
+        count <= 16 and (count > 0) == (drift > 0) for count, drift in zip(rescored, drifts, strict=True)
+    )
     assert not any("bob/engine" in key for line in steps for key in line)
 
 
@@ -132,12 +137,12 @@ def test_every_process_of_an_agent_is_told_its_dtype(agents, tmp_path, speedup, 
 def test_a_comparison_measures_once_for_all_its_runs(tmp_path, speedup, monkeypatch):
     monkeypatch.setattr("hacrl.agents.blueprint.sizes_of", lambda model: precision.Sizes(1, 8, 16))
     planned = plan(tmp_path, ["hacpo", "gspo"])
-    assert {tuple(run.dtypes.values()) for run in _with_dtypes(planned)} == {("bfloat16", "bfloat16")}
+    assert {tuple(run.dtypes.values()) for run in with_dtypes(planned)} == {("bfloat16", "bfloat16")}
     begun = planned.runs()[2].directory.config
     begun.parent.mkdir(parents=True)
     recorded = {"ada": "float32", "bob": "bfloat16"}
     kept = {"recipe": planned.runs()[2].recipe.resolved(), "versions": {}, "dtypes": recorded}
     begun.write_text(json.dumps(kept))
     before = speedup["times"]
-    assert [run.dtypes for run in _with_dtypes(planned)] == [recorded] * 4
+    assert [run.dtypes for run in with_dtypes(planned)] == [recorded] * 4
     assert speedup["times"] == before

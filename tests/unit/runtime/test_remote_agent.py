@@ -15,7 +15,7 @@ import pytest
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.errors import EngineFailed, NonFiniteLoss
 from hacrl.algorithm import GspoObjective
-from hacrl.recipe.settings import AgentSettings, ResourcesSettings, RuntimeSettings
+from hacrl.recipe.settings import AgentSettings, OptimiserSettings, ResourcesSettings, RuntimeSettings
 from hacrl.runs import checkpoints as checkpoint
 from hacrl.runs.files import StorageError
 from hacrl.runtime import AgentLost, Traffic
@@ -188,7 +188,7 @@ def agent(
     remote = RemoteAgent(
         ray,
         head,
-        Blueprint(AgentSettings(name="ada", model="m")),
+        Blueprint(AgentSettings(name="ada", model="m"), OptimiserSettings()),
         resources or ResourcesSettings(),
         RuntimeSettings(**settings),
         notify,

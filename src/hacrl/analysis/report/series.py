@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 MOST_STEPS = 400
 """Longer runs are subsampled evenly: a plot cannot show more points."""
 MOST_EVALUATIONS = 100
-MEASURES = ("greedy", "mean_at_k", "pass_at_k")
+MEASURES = ("greedy", "mean_at_k", "pass_at_k", "pass_at_many")
 """Those of `hacrl.training.evaluation`, which takes seconds to import because it imports the models."""
 COSTS = ("rollouts", "generated_tokens", "trained_tokens", "updates", "skipped_updates")
 
@@ -64,7 +64,7 @@ def _shares(evaluation: Mapping[str, Any] | None) -> dict[str, Any] | None:
             "problems": share["problems"],
         }
         for measure in MEASURES
-        if (share := evaluation[measure]) is not None
+        if (share := evaluation.get(measure)) is not None
     }
 
 

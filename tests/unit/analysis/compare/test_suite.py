@@ -19,7 +19,7 @@ def test_a_setting_lays_its_recipe_and_its_methods_over_what_is_common(tmp_path)
     wide, hacpo, one_way = (plan.recipes[label] for label in ("wide", "hacpo", "one_way"))
     assert (wide.steps, wide.evaluation.every, wide.evaluation.prompts) == (3, 2, 8)
     assert (wide.method.name, wide.method.delta, hacpo.method.delta) == ("hacpo", 0.5, 0.2)
-    assert (wide.optimiser.learning_rate, hacpo.optimiser.learning_rate) == (1e-5, 1e-6)
+    assert (wide.optimiser.learning_rate, hacpo.optimiser.learning_rate) == (1e-5, None)
     assert one_way.topology() == {"ada": (), "bob": ("ada",)}
     assert plan.runs()[0].name == "short/gspo/seed_0"
     assert plan.runs()[0].directory.path == tmp_path / "out" / "short" / "runs" / "gspo" / "seed_0"
@@ -34,8 +34,8 @@ def test_tuned_values_belong_to_one_method_of_one_setting(tmp_path):
     (tmp_path / "plan.tuned.yaml").write_text("pair: {hacpo: {optimiser.learning_rate: 0.25}}")
     read = suite(tmp_path)
     assert read.plan("pair", tmp_path).recipes["hacpo"].optimiser.learning_rate == 0.25
-    assert read.plan("pair", tmp_path).recipes["gspo"].optimiser.learning_rate == 1e-6
-    assert read.plan("short", tmp_path).recipes["hacpo"].optimiser.learning_rate == 1e-6
+    assert read.plan("pair", tmp_path).recipes["gspo"].optimiser.learning_rate is None
+    assert read.plan("short", tmp_path).recipes["hacpo"].optimiser.learning_rate is None
 
 
 def test_a_tuned_file_of_another_form_is_refused(tmp_path):

@@ -25,7 +25,7 @@ function duration(seconds) {
   return minutes < 120 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
-const measureName = (measure, samples) => measure.replace("_at_k", `@${samples ?? "k"}`);
+const measureName = (measure, samples) => measure.replace("_at_k", `@${samples ?? "k"}`).replace("_at_many", "@many");
 
 const mean = (values) => {
   const known = values.filter(isNumber);

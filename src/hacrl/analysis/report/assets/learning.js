@@ -1,6 +1,6 @@
 // Results, warnings, learning curves.
 
-const MEASURES = ["greedy", "mean_at_k", "pass_at_k"];
+const MEASURES = ["greedy", "mean_at_k", "pass_at_k", "pass_at_many"];
 const column = (run, key) => run.series[key];
 const agentColumn = (run, agent, key) => run.series[`agent/${agent}/${key}`];
 const measuredAgents = (run) => run.agents.filter((agent) => run.outcomes[agent]); // not peers that only respond
