@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from hacrl.pool import Entry, Place, PoolKey, open_place, sign
-from hacrl.pool.places import PoolError
+from hacrl.pool.places import SharedPoolError
 
 KEY = PoolKey(b"a key that all members share")
 OTHER_KEY = PoolKey(b"a key that no member has")
@@ -69,7 +69,7 @@ def _wait_for(place: Place) -> None:
         try:
             place.segments()
             break
-        except PoolError:
+        except SharedPoolError:
             time.sleep(0.05)
     else:
         raise AssertionError("redis-server does not answer")

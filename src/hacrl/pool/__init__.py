@@ -2,7 +2,7 @@
 
 from hacrl.pool.client import PoolClient
 from hacrl.pool.entry import Entry, PoolKey, pool_key, sign
-from hacrl.pool.places import Place, PoolError, open_place
+from hacrl.pool.places import Place, SharedPoolError, open_place
 from hacrl.pool.reader import Reader
 
 POOL = "pool"
@@ -13,9 +13,9 @@ __all__ = [
     "Entry",
     "Place",
     "PoolClient",
-    "PoolError",
     "PoolKey",
     "Reader",
+    "SharedPoolError",
     "open_place",
     "pool_key",
     "sign",

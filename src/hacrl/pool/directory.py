@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hacrl.pool.entry import is_name
-from hacrl.pool.places import PoolError, local_path
+from hacrl.pool.places import SharedPoolError, local_path
 from hacrl.runs.files import StorageError, append_bytes, explain_os_errors, make_directory, open_regular
 
 ENDING = ".jsonl"
@@ -31,7 +31,7 @@ class Directory:
                 self._mended.add(writer)
             append_bytes(self._file(writer), b"".join(line + b"\n" for line in lines))
         except StorageError as error:
-            raise PoolError(str(error)) from error
+            raise SharedPoolError(str(error)) from error
 
     def segments(self) -> list[str]:
         """The names of the files; none where there is no directory yet."""
@@ -41,7 +41,7 @@ class Directory:
                     return []
                 names = [entry.name for entry in os.scandir(self._path)]
         except StorageError as error:
-            raise PoolError(str(error)) from error
+            raise SharedPoolError(str(error)) from error
         writers = [name.removesuffix(ENDING) for name in names if name.endswith(ENDING)]
         return sorted(filter(is_name, writers))
 
@@ -56,7 +56,7 @@ class Directory:
                 file.seek(start)
                 data = file.read(limit)
         except (StorageError, ValueError) as error:
-            raise PoolError(str(error)) from error
+            raise SharedPoolError(str(error)) from error
         end = data.rfind(b"\n") + 1
         if not end and len(data) == limit:
             return [data], str(start + len(data))

@@ -13,7 +13,7 @@ from typing import Any
 import fsspec
 
 from hacrl.pool.entry import is_name
-from hacrl.pool.places import PoolError
+from hacrl.pool.places import SharedPoolError
 
 _OBJECT = re.compile(r"\d{9}\.jsonl")
 
@@ -80,7 +80,7 @@ class Objects:
         except ImportError:
             raise
         except Exception as error:  # every storage has errors of its own
-            raise PoolError(f"cannot {doing} {self._url}: {type(error).__name__}: {error}") from error
+            raise SharedPoolError(f"cannot {doing} {self._url}: {type(error).__name__}: {error}") from error
 
 
 def _lines(data: bytes) -> list[bytes]:

@@ -21,12 +21,12 @@ MODULES = {"": "directory", "file": "directory", "redis": "redis_streams", "redi
 _URL = re.compile(r"(?:(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://)?(?P<rest>.*)", re.DOTALL)
 
 
-class PoolError(Exception):
+class SharedPoolError(Exception):
     """A pool cannot be reached or used; the message says which and what to do."""
 
 
 class Place(Protocol):
-    """The segments of a pool. Whatever fails raises `PoolError`."""
+    """The segments of a pool. Whatever fails raises `SharedPoolError`."""
 
     start: str
     """The position before the first line of every segment."""
@@ -55,7 +55,7 @@ def open_place(url: str, *, password: str | None = None, seconds: float = 5.0) -
         module = importlib.import_module(f"hacrl.pool.{name}")
         place: Place = module.open_url(url, password, seconds)
     except ImportError as error:
-        raise PoolError(f"{url} needs another package ({error}): pip install 'hacrl[pool]'") from error
+        raise SharedPoolError(f"{url} needs another package ({error}): pip install 'hacrl[pool]'") from error
     return place
 
 

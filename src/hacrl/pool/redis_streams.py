@@ -9,7 +9,7 @@ from typing import Any
 import redis
 
 from hacrl.pool.entry import is_name
-from hacrl.pool.places import PoolError
+from hacrl.pool.places import SharedPoolError
 
 KEPT = 100_000
 """Entries of a writer that Redis keeps, about: it holds them in memory."""
@@ -82,7 +82,7 @@ class RedisStreams:
         try:
             yield
         except (redis.RedisError, OSError, ValueError) as error:
-            raise PoolError(f"cannot {doing} {self._shown}: {error}") from error
+            raise SharedPoolError(f"cannot {doing} {self._shown}: {error}") from error
 
 
 def _up_to(pages: Iterator[list[Any]], limit: int) -> list[Any]:

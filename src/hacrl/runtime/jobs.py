@@ -52,7 +52,7 @@ class JobClient(Protocol):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class JobOutcome:
     """How a job ended."""
 
     status: str
@@ -122,7 +122,7 @@ def jobs_of(client: JobClient, out: str) -> list[Any]:
     return sorted(found, key=lambda job: job.start_time or 0)
 
 
-def follow(client: JobClient, job: str, show: Callable[[str], None]) -> Outcome:
+def follow(client: JobClient, job: str, show: Callable[[str], None]) -> JobOutcome:
     """Show what the job prints until it ends."""
     shown = failures = 0
     while True:
@@ -142,7 +142,7 @@ def follow(client: JobClient, job: str, show: Callable[[str], None]) -> Outcome:
             shown = len(log)
             if str(info.status) in ENDED:
                 reason = str(info.message or "no message").partition("\n")[0]  # then the log follows again
-                return Outcome(str(info.status), info.driver_exit_code, reason)
+                return JobOutcome(str(info.status), info.driver_exit_code, reason)
         time.sleep(POLL_SECONDS)
 
 
@@ -153,7 +153,7 @@ def launch(
     *,
     resume: bool,
     retries: int,
-) -> Outcome:
+) -> JobOutcome:
     """Follow a run to its end; when it fails, resume it in a new job, at most `retries` times.
 
     `start` submits a job, a resumed one if it is called with True, and returns its id.

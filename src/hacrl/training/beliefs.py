@@ -19,7 +19,7 @@ from hacrl.types import Prompt
 
 
 @dataclass(frozen=True)
-class Prediction:
+class StepBelief:
     """A learner's belief about a step's prompts before and after their outcomes, and these outcomes."""
 
     prompt_ids: tuple[str, ...]
@@ -41,7 +41,7 @@ class Prediction:
         return float((self.shares.nanmean(1, keepdim=True) - self.shares).square().nanmean())
 
 
-def learn_outcomes(team: Team, member: Member, view: View, prompts: Sequence[Prompt]) -> Prediction:
+def learn_outcomes(team: Team, member: Member, view: View, prompts: Sequence[Prompt]) -> StepBelief:
     """Take in the outcomes that are new to the learner.
 
     Only responses that the learner received count, with rewards that it confirmed if it verifies them again.
@@ -53,7 +53,7 @@ def learn_outcomes(team: Team, member: Member, view: View, prompts: Sequence[Pro
     if view.learner not in view.trained_on:  # not again when late responses arrive
         capability.forget()
     capability.observe(features, shares.nan_to_num(0.0), ~shares.isnan() & view.new[:, :, 0])
-    return Prediction(view.table.prompt_ids, before, capability.believe(features), shares, features)
+    return StepBelief(view.table.prompt_ids, before, capability.believe(features), shares, features)
 
 
 def outcomes(view: View) -> Tensor:
@@ -63,7 +63,7 @@ def outcomes(view: View) -> Tensor:
 
 
 def write_beliefs(
-    run: RunDirectory, step: int, agents: Sequence[str], predictions: Mapping[str, Prediction]
+    run: RunDirectory, step: int, agents: Sequence[str], predictions: Mapping[str, StepBelief]
 ) -> None:
     """Write a step's beliefs; `hacrl.runs.beliefs` reads them."""
     lines = [_line(learner, agents, found) for learner, found in predictions.items()]
@@ -72,7 +72,7 @@ def write_beliefs(
     write_atomic(run.belief_file(step), text.encode())
 
 
-def _line(learner: str, agents: Sequence[str], found: Prediction) -> dict[str, Any]:
+def _line(learner: str, agents: Sequence[str], found: StepBelief) -> dict[str, Any]:
     def columns(values: Tensor) -> dict[str, list[float | None]]:
         return {name: _rounded(column) for name, column in zip(agents, values[: len(agents)], strict=True)}
 

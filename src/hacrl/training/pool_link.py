@@ -17,7 +17,7 @@ from typing import Any
 
 from hacrl.pool import Entry, PoolClient, PoolKey, Reader, open_place, pool_key, sign
 from hacrl.pool.entry import is_name, read_entry
-from hacrl.pool.places import PoolError
+from hacrl.pool.places import SharedPoolError
 from hacrl.recipe import Recipe, RecipeError
 from hacrl.recipe.problems import Problem
 from hacrl.runs.directory import RunDirectory
@@ -59,7 +59,7 @@ class PoolLink:
                 raise RecipeError("recipe", [Problem("exchange.pool.password_env", message)])
         try:
             place = open_place(settings.url, password=password, seconds=settings.wait_seconds)
-        except PoolError as error:
+        except SharedPoolError as error:
             raise RecipeError("recipe", [Problem("exchange.pool.url", str(error))]) from error
         writer = _writer(directory.pool / NAME_FILE)
         reader = Reader(key, max_staleness=settings.max_staleness, quota=settings.quota)

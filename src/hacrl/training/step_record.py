@@ -15,7 +15,7 @@ from torch import Tensor
 from hacrl.agents.updater import UpdateReport
 from hacrl.runtime import Traffic
 from hacrl.sharing import LearnerBatch
-from hacrl.training.beliefs import Prediction
+from hacrl.training.beliefs import StepBelief
 from hacrl.types import EngineCheck, Prompt, Trajectory
 
 
@@ -81,7 +81,7 @@ class StepRecord:
     """Responses to prompts that dynamic sampling replaced: they are not trained on."""
     method_metrics: dict[str, float] = field(default_factory=dict, metadata=BY_AGENT)
     """The method's own metrics of every learner, measured before its first update."""
-    predictions: dict[str, Prediction] = field(default_factory=dict, metadata=BY_AGENT)
+    predictions: dict[str, StepBelief] = field(default_factory=dict, metadata=BY_AGENT)
     """By learner, if capability depends on the prompt."""
     batches: dict[str, LearnerBatch] = field(default_factory=dict, metadata=BY_AGENT)
     reports: dict[str, list[UpdateReport]] = field(default_factory=dict, metadata=BY_AGENT)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hacrl.pool import Place, PoolClient, PoolError, Reader, client, open_place
+from hacrl.pool import Place, PoolClient, Reader, SharedPoolError, client, open_place
 from hacrl.pool.entry import LARGEST
 from helpers_pool import KEY, entry
 
@@ -31,7 +31,7 @@ class Faulty:
     def append(self, writer: str, lines: Sequence[bytes]) -> None:
         self.answering.wait()
         if self.broken:
-            raise PoolError("the disk is gone")
+            raise SharedPoolError("the disk is gone")
         self._place.append(writer, lines)
 
     def segments(self) -> list[str]:

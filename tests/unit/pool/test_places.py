@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hacrl.pool import Place, PoolError, open_place, places
+from hacrl.pool import Place, SharedPoolError, open_place, places
 from hacrl.pool.entry import LARGEST
 from hacrl.pool.places import check_url, read_new
 from helpers_kills import kill_at_every_change
@@ -141,7 +141,7 @@ class TestDirectory:
         os.mkfifo(tmp_path / "pipe.jsonl")
         place = open_place(str(tmp_path))
         assert place.segments() == ["pipe"]
-        with pytest.raises(PoolError, match=r"pipe.jsonl is not a regular file"):
+        with pytest.raises(SharedPoolError, match=r"pipe.jsonl is not a regular file"):
             place.read("pipe", None, MUCH)
 
     def test_a_replaced_segment_is_read_from_its_start(self, tmp_path: Path):
@@ -177,11 +177,11 @@ def test_urls_with_passwords_are_refused_without_repeating_them(url: str):
 
 @pytest.mark.parametrize("url", ["gcs://bucket/prefix", "nonsense://bucket/prefix"])
 def test_storage_that_fsspec_has_not_is_named(url: str):
-    with pytest.raises(PoolError, match=url):
+    with pytest.raises(SharedPoolError, match=url):
         open_place(url)
 
 
 def test_a_server_that_is_not_there_is_named():
     pytest.importorskip("redis", reason="the package redis is not installed")
-    with pytest.raises(PoolError, match=r"cannot read redis://127.0.0.1:9/0/x"):
+    with pytest.raises(SharedPoolError, match=r"cannot read redis://127.0.0.1:9/0/x"):
         open_place("redis://127.0.0.1:9/0/x", seconds=1.0).segments()

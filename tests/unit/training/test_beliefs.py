@@ -16,7 +16,7 @@ from hacrl.runs.beliefs import read_beliefs
 from hacrl.runs.directory import RunDirectory
 from hacrl.runs.files import StorageError
 from hacrl.runs.reader import RunReader
-from hacrl.training.beliefs import Prediction, plane, write_beliefs
+from hacrl.training.beliefs import StepBelief, plane, write_beliefs
 from hacrl.training.step import train_step
 from hacrl.training.step_metrics import step_metrics
 from hacrl.training.team import build_team
@@ -24,7 +24,7 @@ from hacrl.training.updates import update_records
 from helpers_train import make_agent, metrics, recipe, run, short_answers
 
 NAN = math.nan
-PREDICTION = Prediction(
+PREDICTION = StepBelief(
     ("p0", "p1", "p2"),
     Belief(torch.tensor([[0.2, 0.4, 0.6], [0.5, 0.5, 0.5]]), torch.full((2, 3), 0.01)),
     Belief(torch.tensor([[0.1, 0.4, 0.7], [0.9, 0.5, 0.5]]), torch.full((2, 3), 0.01)),

@@ -17,7 +17,7 @@ from hacrl.recipe import parse_recipe
 from hacrl.rewards.scores import Score
 from hacrl.runtime import Traffic
 from hacrl.sharing import LearnerBatch, UpdateGroup, own_ending
-from hacrl.training.beliefs import Prediction
+from hacrl.training.beliefs import StepBelief
 from hacrl.training.rollouts import without_advantage
 from hacrl.training.run import Progress
 from hacrl.training.step import train_step, update
@@ -42,7 +42,7 @@ def part(agent: str, *prompts: str) -> StepRecord:
         omega=torch.zeros(2, 2),
         prompts=tuple(Prompt(name, name) for name in prompts),
         method_metrics={f"agent/{agent}/gate/accepted": 0.5},
-        predictions={agent: Prediction(("p0",), BELIEF, BELIEF, torch.ones(1, 1), torch.ones(1, 1))},
+        predictions={agent: StepBelief(("p0",), BELIEF, BELIEF, torch.ones(1, 1), torch.ones(1, 1))},
         batches={agent: LearnerBatch((), Counter())},
         reports={agent: []},
         rejected=Counter(reward_differs=2),

@@ -37,7 +37,7 @@ Key = tuple[str, int]
 """Method and seed."""
 
 
-class _Agent(BaseModel):
+class _AgentCosts(BaseModel):
     """Of an agent's summary, besides its evaluations."""
 
     model_config = ConfigDict(strict=True, extra="forbid")
@@ -65,7 +65,7 @@ class _Line(BaseModel):
     seconds: float
     cpu_seconds: float
     """Of training steps."""
-    agents: dict[str, _Agent]
+    agents: dict[str, _AgentCosts]
     before: dict[str, Any]
     """As `pack_evaluations` writes it."""
     after: dict[str, Any]
@@ -165,7 +165,7 @@ class DataFile:
             "dtypes": reader.dtypes,
             **{key: round(summary[key], 2) for key in ("steps", "seconds", "cpu_seconds")},
             "agents": {
-                name: {key: agent[key] for key in _Agent.model_fields if key in agent}
+                name: {key: agent[key] for key in _AgentCosts.model_fields if key in agent}
                 for name, agent in agents.items()
             },
             "before": pack_evaluations({name: agent["before"] for name, agent in agents.items()}),

@@ -20,7 +20,7 @@ from hacrl.analysis.doctor.prompts import Written, written_for
 from hacrl.defaults import usual_learning_rate
 from hacrl.huggingface import offline
 from hacrl.own_code import load_named
-from hacrl.pool import PoolError, open_place, pool_key
+from hacrl.pool import SharedPoolError, open_place, pool_key
 from hacrl.recipe import AgentSettings, Recipe, TaskSettings
 from hacrl.recipe.problems import Problem, nearest
 from hacrl.recipe.settings import PoolSettings
@@ -125,7 +125,7 @@ def _look_at_pool(found: Diagnosis, pool: PoolSettings) -> None:
     found.attempt("exchange.pool.key_env", partial(pool_key, pool.key_env))
     try:
         open_place(pool.url).close()
-    except PoolError as error:
+    except SharedPoolError as error:
         found.errors.append(Problem("exchange.pool.url", str(error)))
 
 

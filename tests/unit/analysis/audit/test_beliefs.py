@@ -12,7 +12,7 @@ import torch
 from hacrl.algorithm import Belief
 from hacrl.analysis.audit.beliefs import audit_beliefs, calibration_error
 from hacrl.analysis.audit.draws import Draws
-from hacrl.training.beliefs import Prediction
+from hacrl.training.beliefs import StepBelief
 from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Team
 
@@ -33,7 +33,7 @@ def test_errors_are_those_of_the_chances_without_the_noise_of_the_ground_truth()
         torch.tensor([[0.25, 0.75], [0.5, 0.5]]).double(), torch.tensor([[0.01, 0.03], [0.04, 0.04]]).double()
     )
     shares = torch.full((2, 2), math.nan)
-    step = StepRecord(3, predictions={"a": Prediction(("p", "q"), belief, belief, shares, torch.ones(2, 1))})
+    step = StepRecord(3, predictions={"a": StepBelief(("p", "q"), belief, belief, shares, torch.ones(2, 1))})
     group = SimpleNamespace(
         rewards=torch.tensor([[[0.0, 1.0], [1.0, 1.0]], [[0.0, 9.0], [1.0, 0.0]]]).double(),
         mask=torch.tensor([[[True, True], [True, True]], [[True, False], [True, True]]]),
