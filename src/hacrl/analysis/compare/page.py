@@ -8,7 +8,6 @@ import platform
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import prod
 from pathlib import Path
 
 from hacrl.analysis.compare.claims import claims_section
@@ -145,7 +144,7 @@ def _tuning(suite: Suite) -> str:
     if tuning is None or not suite.tuned:
         return "nothing was tuned"
     changes = "".join(f", {key} {value}" for key, value in tuning.changes.items())
-    trials = max(prod(map(len, keys.values())) for keys in tuning.sweeps.values())
+    trials = max(map(tuning.trials, tuning.sweeps))
     return "; ".join(
         [
             f"tuned on the seeds {_listed(tuning.seeds)}{changes}, none of which is reported, with {trials} "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -92,7 +91,11 @@ class Tuning(Settings):
     settings: Labels = ()
     """Tune on these, and use the best on average everywhere; none: tune every setting for itself."""
     sweeps: dict[Text, dict[Text, Annotated[tuple[JsonValue, ...], Field(strict=False)]]]
-    """Method -> key -> values; all combinations are run, as many for every method."""
+    """Method -> key -> values. Keys are tuned one after another, beginning with the first value of each."""
+
+    def trials(self, method: str) -> int:
+        """How many different combinations are run for a method."""
+        return 1 + sum(len(values) - 1 for values in self.sweeps[method].values())
 
 
 class Readme(Settings):
@@ -252,7 +255,7 @@ def _unknown_names(file: SuiteFile) -> Iterator[Problem]:
     if file.tuning:
         yield from _missing("tuning.sweeps", file.tuning.sweeps, {*file.methods, *controls})
         yield from _missing("tuning.settings", file.tuning.settings, file.settings)
-        trials = {method: prod(map(len, keys.values())) for method, keys in file.tuning.sweeps.items()}
+        trials = {method: file.tuning.trials(method) for method in file.tuning.sweeps}
         if len(set(trials.values())) > 1:
             counts = ", ".join(f"{method} has {count}" for method, count in trials.items())
             yield Problem("tuning.sweeps", f"expected as many trials for every method, but {counts}")

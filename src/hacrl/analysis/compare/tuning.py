@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 import yaml
+from pydantic import JsonValue
 
 from hacrl.analysis.compare.data import DataFile, data_file
 from hacrl.analysis.compare.plan import Plan, plan_of
@@ -18,6 +18,8 @@ from hacrl.runs.files import write_atomic
 
 Scores = dict[str, float]
 """Greedy accuracy by the label of a trial."""
+Chosen = dict[str, dict[str, Changes]]
+"""Setting -> method -> its best values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,39 +48,49 @@ class Sweep:
 def tune(suite: Suite, out: Path, data: Path, pool: WorkerPool) -> Path:
     """Run all sweeps and write the best values by greedy accuracy to a file; returns its path.
 
-    Outcomes are kept in `data`, as those of the plan itself.
+    A method's keys are tuned one after another, each with the best values of those before it. Outcomes are
+    kept in `data`, as those of the plan itself.
     """
-    sweeps = sweeps_of(suite, out)
-    files = {setting: data_file(data, f"tuning-{setting}") for setting in sweeps}
-    plans = {setting: sweep.plan for setting, sweep in sweeps.items()}
-    run_missing(plans, files, pool, list(by_seed(plans)))
-    scores = {setting: _scores(sweep, files[setting]) for setting, sweep in sweeps.items()}
-    chosen = choose(suite, sweeps, scores)
-    heading = [
-        f"Written by `hacrl results {suite.path} --tune`: the best values on the plan's tuning seeds.",
-        *(
+    tuning, chosen, lines = _tuning(suite), Chosen(), list[str]()
+    for number in range(max(map(len, tuning.sweeps.values()), default=0)):
+        sweeps = sweeps_of(suite, out, number, chosen)
+        files = {setting: data_file(data, f"tuning-{setting}") for setting in sweeps}
+        plans = {setting: sweep.plan for setting, sweep in sweeps.items()}
+        run_missing(plans, files, pool, list(by_seed(plans)))
+        scores = {setting: _scores(sweep, files[setting]) for setting, sweep in sweeps.items()}
+        for setting, best in choose(suite, sweeps, scores).items():
+            chosen.setdefault(setting, {}).update(best)
+        lines += [
             f"{setting}, {label}: {score:.3f}"
             for setting, found in scores.items()
             for label, score in found.items()
-        ),
-        *edges(_tuning(suite), chosen),
+        ]
+    heading = [
+        f"Written by `hacrl results {suite.path} --tune`: the best values on the plan's tuning seeds.",
+        *dict.fromkeys(lines),
+        *edges(tuning, chosen),
     ]
     text = "".join(f"# {line}\n" for line in heading) + yaml.safe_dump(chosen, sort_keys=False)
     write_atomic(suite.tuned_path, text.encode())
     return suite.tuned_path
 
 
-def sweeps_of(suite: Suite, out: Path) -> dict[str, Sweep]:
-    """By setting; settings that run none of the swept methods are left out."""
+def sweeps_of(suite: Suite, out: Path, number: int = 0, chosen: Chosen | None = None) -> dict[str, Sweep]:
+    """The trials of every method's key of that number, by setting.
+
+    The keys before it have the values chosen so far, those after it their first ones. Settings that run none
+    of the methods that have such a key are left out.
+    """
     tuning = _tuning(suite)
     sweeps = {}
     for setting in tuning.settings or suite.file.settings:
-        methods = suite.variants(setting)
+        methods, best = suite.variants(setting), (chosen or {}).get(setting, {})
         trials = [
-            Trial(method, dict(zip(sweep, values, strict=True)))
+            Trial(method, {**_firsts(sweep), **best.get(method, {}), key: value})
             for method, sweep in tuning.sweeps.items()
             if method in methods
-            for values in product(*sweep.values())
+            for key in list(sweep)[number : number + 1]
+            for value in sweep[key]
         ]
         plan = plan_of(
             suite.recipe(setting, tuning.changes),
@@ -93,6 +105,10 @@ def sweeps_of(suite: Suite, out: Path) -> dict[str, Sweep]:
     return sweeps
 
 
+def _firsts(sweep: Mapping[str, Sequence[JsonValue]]) -> Changes:
+    return {key: values[0] for key, values in sweep.items()}
+
+
 def _tuning(suite: Suite) -> Tuning:
     if suite.file.tuning is None:
         raise ValueError(f"{suite.path}: tuning: missing; it names seeds and sweeps")
@@ -105,10 +121,8 @@ def _scores(sweep: Sweep, file: DataFile) -> Scores:
     return {trial.label: float(scored[trial.label].mean()) for trial in sweep.trials}
 
 
-def choose(
-    suite: Suite, sweeps: Mapping[str, Sweep], scores: Mapping[str, Scores]
-) -> dict[str, dict[str, Changes]]:
-    """Setting -> method -> its best values.
+def choose(suite: Suite, sweeps: Mapping[str, Sweep], scores: Mapping[str, Scores]) -> Chosen:
+    """The best of the trials of every method.
 
     If the plan names settings to tune on, the best on average over them holds for all settings.
     """

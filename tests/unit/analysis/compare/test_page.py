@@ -1,5 +1,6 @@
 """The page of results, from runs whose outcomes are known."""
 
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
@@ -114,3 +115,24 @@ def test_tuned_on_some_settings_the_best_on_average_holds_for_all(tmp_path):
     finish_all(sweep.plan, {"hacpo-delta-0.1": 12, "hacpo-delta-0.4": 20})
     chosen = yaml.safe_load(tune(found, tmp_path / "out", tmp_path / "data", WorkerPool()).read_text())
     assert chosen == {key: {"hacpo": {"method.delta": 0.4}} for key in ("pair", "short")}
+
+
+def test_the_second_key_is_tuned_at_the_best_value_of_the_first(tmp_path):
+    keys = {"optimiser.learning_rate": [0.1, 0.2], "method.delta": [0.3, 0.4]}
+    found = suite(tmp_path, tuning={"seeds": [7, 8], "settings": ["pair"], "sweeps": {"hacpo": keys}})
+    solved = {
+        "hacpo-learning_rate-0.1-delta-0.3": 10,
+        "hacpo-learning_rate-0.2-delta-0.3": 20,
+        "hacpo-learning_rate-0.2-delta-0.4": 18,
+        "hacpo-learning_rate-0.1-delta-0.4": 40,  # never tried
+    }
+    first = sweeps_of(found, tmp_path / "out")["pair"].plan
+    assert list(first.recipes) == list(solved)[:2]
+    best = {"pair": {"hacpo": {"optimiser.learning_rate": 0.2, "method.delta": 0.3}}}
+    second = sweeps_of(found, tmp_path / "out", 1, best)["pair"].plan
+    assert list(second.recipes) == list(solved)[1:3]
+    finish_all(replace(first, recipes={**first.recipes, **second.recipes}), solved)
+    assert found.file.tuning.trials("hacpo") == 3
+    text = tune(found, tmp_path / "out", tmp_path / "data", WorkerPool()).read_text()
+    assert yaml.safe_load(text)["pair"] == best["pair"]
+    assert text.count("learning_rate-0.2-delta-0.3") == 1
