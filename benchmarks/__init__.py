@@ -15,7 +15,6 @@
     python -m benchmarks.toy_models   accuracy of the toy models before training
     python -m benchmarks.abilities    what real models can do before training, on many small tasks
     python -m benchmarks.pool_learning  what two trainers learn through a pool, beside two agents in one run
-    python -m benchmarks.rounding     what rounding does to ratios in half precision
     python -m benchmarks.calibration  how often a comparison's verdict is wrong, by simulation
 
 `python -m benchmarks.gold_responses` makes a file to try a verifier on. `--help` shows a command's options.

@@ -45,8 +45,12 @@ class Agent(Protocol):
     def features(self, prompts: Sequence[Prompt]) -> list[tuple[float, ...]]:
         """What the model makes of each prompt, as a few numbers (see `hacrl.agents.features`)."""
 
-    def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
-        """A step's rows with the critic's values and advantages; unchanged without a critic."""
+    def prepare(self, mini_batches: Sequence[MiniBatch], ratios: bool = True) -> tuple[MiniBatch, ...]:
+        """A step's rows before its first update, with the critic's values and advantages.
+
+        In half precision, and if the objective takes `ratios`, also with log-probs of own rows as training
+        computes them. Otherwise unchanged.
+        """
 
     def update(
         self,

@@ -27,20 +27,23 @@ def checked(
 
 
 def _checked(response: Drawn, score: tuple[float, ...], max_difference: float, cap: float | None) -> Drawn:
-    pairs = zip(response.token_logps, score, strict=True)
-    difference = max(abs(engine - trainer) for engine, trainer in pairs)
+    check = compared(response.token_logps, score, max_difference, cap)
+    return replace(response, token_logps=score if check.rescored else response.token_logps, engine=check)
+
+
+def compared(
+    drawn: tuple[float, ...], score: tuple[float, ...], max_difference: float = 0.0, cap: float | None = None
+) -> EngineCheck:
+    """A response's log-probs as it was drawn and as training computes them."""
+    difference = max(abs(engine - trainer) for engine, trainer in zip(drawn, score, strict=True))
     rescored = difference > max_difference
-    weight = 1.0
-    if rescored and cap is not None:
-        weight = _truncated(sum(score) - sum(response.token_logps), cap)
-    check = EngineCheck(
-        engine_logp=sum(response.token_logps) / len(score),
+    return EngineCheck(
+        engine_logp=sum(drawn) / len(score),
         trainer_logp=sum(score) / len(score),
         difference=difference,
         rescored=rescored,
-        weight=weight,
+        weight=_truncated(sum(score) - sum(drawn), cap) if rescored and cap is not None else 1.0,
     )
-    return replace(response, token_logps=score if rescored else response.token_logps, engine=check)
 
 
 def _truncated(log_ratio: float, cap: float) -> float:

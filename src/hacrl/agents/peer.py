@@ -37,9 +37,9 @@ class Peer:
         """Refused."""
         return self._refuse("describe prompts")
 
-    def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
+    def prepare(self, mini_batches: Sequence[MiniBatch], ratios: bool = True) -> tuple[MiniBatch, ...]:
         """Refused."""
-        return self._refuse("judge")
+        return self._refuse("train")
 
     def update(
         self,

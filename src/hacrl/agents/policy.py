@@ -79,7 +79,7 @@ class Policy:
         Without `optimiser` the agent samples and scores but cannot be trained: it has neither moments nor a
         copy of its initial weights. A learning rate that decays needs `total_steps`, those of the
         whole run. `seed` initialises the LoRA adapters. With `critic` a second model judges its
-        responses (`judge`), which PPO needs. With `engine` vLLM draws its responses and is started
+        responses (`prepare`), which PPO needs. With `engine` vLLM draws its responses and is started
         for these `sampling` settings, otherwise the built-in sampler. `prompting` says how its prompts are
         written (see `Rendering`).
         With `ranks` this is one of several processes that hold the agent together: all have to make the same
@@ -243,14 +243,21 @@ class Policy:
                     found[row] = tuple(values)
         return found
 
-    def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
-        """A step's rows with the critic's values and advantages; unchanged if the agent has none."""
-        if self._critic is None:
-            return tuple(mini_batches)
-        for mini_batch in mini_batches:
+    def prepare(self, mini_batches: Sequence[MiniBatch], ratios: bool = True) -> tuple[MiniBatch, ...]:
+        """A step's rows, before its first update, with what only the agent itself can tell.
+
+        With a critic these are its values and advantages. In half precision, decoding and training round
+        differently: if the objective takes `ratios`, own rows get the log-probs that training computes.
+        """
+        prepared = tuple(mini_batches)
+        for mini_batch in prepared:
             self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
-        with explain_out_of_memory(self.name, "judging", "tokens_per_micro_batch"):
-            return self._critic.judge(mini_batches)
+        with explain_out_of_memory(self.name, "scoring", "tokens_per_micro_batch"):
+            if self._critic is not None:
+                prepared = self._critic.judge(prepared)
+            if ratios and self._model.dtype != torch.float32:
+                prepared = tuple(rows and self._trained().with_old_logps(rows) for rows in prepared)
+        return prepared
 
     def update(
         self,
@@ -347,12 +354,7 @@ class Policy:
     def _draw(self, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
         if self._engine is not None:
             return self._draw_with_vllm(self._engine, jobs, sampling)
-        drawn = self._decode(jobs, sampling)
-        if self._model.dtype == torch.float32 or sampling.is_greedy or not jobs:  # no training is greedy
-            return drawn
-        # In half precision decoding and training round differently: take the log-probs training will see.
-        scores = self._score([(job.prompt, drawn[row].token_ids) for row, job in enumerate(jobs)])
-        return checked(drawn, scores)
+        return self._decode(jobs, sampling)
 
     def _decode(self, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
         """Decode at most `max_rows` responses at a time, prompts of similar length together."""

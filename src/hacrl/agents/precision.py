@@ -22,7 +22,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SMALL = 20_000_000
 """Models with fewer parameters always compute in fp32: toy models train alike on all machines."""
 MARGIN = 1.3
-"""bf16 has to be this many times as fast: it scores every response again (see `Policy.sample`)."""
+"""bf16 has to be this many times as fast: own responses are scored once more (see `Policy.prepare`)."""
 ROWS = (16, 256)
 """Tokens per product: when responses are decoded side by side, and when they are trained on."""
 REPETITIONS = 7

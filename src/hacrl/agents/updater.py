@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -106,6 +106,29 @@ class Updater:
             tokens=sum(len(mini_batch[i].response_ids) for i in trained),
             kl=float(kls.sum()) / max(1, sum(row.own for row in mini_batch)),
             skipped=not made,
+        )
+
+    def with_old_logps(self, mini_batch: MiniBatch) -> MiniBatch:
+        """Own rows with the log-probs that `update` would compute for them with the present weights.
+
+        To the last bit: the micro-batches are the same. In half precision another batch rounds differently,
+        by more than a narrow clip.
+        """
+        trained = [i for i, row in enumerate(mini_batch) if self._has_gradient(row)]
+        found = torch.zeros(len(mini_batch), max(len(row.response_ids) for row in mini_batch))
+        with torch.no_grad():
+            for batch in self._batches(mini_batch, trained):
+                rows = [mini_batch[i] for i in batch]
+                if any(row.own for row in rows):
+                    logps = self._scorer.logps(_tokens(rows))
+                    found[batch, : logps.shape[1]] = logps.float().cpu()
+                elif self._ranks.several:  # other ranks compute their rows with this one's weights
+                    self._scorer.logps(_tokens(rows or mini_batch[:1]))
+        logps_of = self._ranks.total(found).tolist()
+        computed = {i for i in trained if mini_batch[i].own}
+        return tuple(
+            _with_logps(row, tuple(logps_of[i][: len(row.response_ids)])) if i in computed else row
+            for i, row in enumerate(mini_batch)
         )
 
     def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
@@ -241,6 +264,10 @@ def _only_of(rows: Sequence[int], values: Tensor) -> tuple[float, ...]:
 
 def _has_advantage(row: TrainingRow) -> bool:
     return row.advantage != 0.0 or (row.judgement is not None and any(row.judgement.advantages))
+
+
+def _with_logps(row: TrainingRow, logps: tuple[float, ...]) -> TrainingRow:
+    return replace(row, source_logps=logps, source_mean_logp=sum(logps) / len(logps))
 
 
 def _tokens(rows: Sequence[TrainingRow]) -> list[Row]:

@@ -44,6 +44,14 @@ class Objective(Protocol):
         """
 
 
+def takes_ratios(objective: Objective) -> bool:
+    """Whether its loss of own responses depends on the log-probs they were drawn with.
+
+    An objective that only raises a likelihood says `takes_ratios = False`.
+    """
+    return bool(getattr(objective, "takes_ratios", True))
+
+
 @runtime_checkable
 class WindowedObjective(Protocol):
     """An objective that ignores peers' responses whose ratio is outside a window."""

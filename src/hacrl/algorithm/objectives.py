@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from hacrl.algorithm.batch import Objective, SourceData
+from hacrl.algorithm.batch import Objective, SourceData, takes_ratios
 from hacrl.algorithm.losses import (
     grpo_loss,
     gspo_loss,
@@ -136,6 +137,8 @@ class SurrogateObjective:
 class ImitationObjective:
     """`imitation_loss`: the log-likelihood of the text, times the advantage as its weight."""
 
+    takes_ratios: ClassVar[bool] = False
+
     def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
         """Loss[s]."""
         return imitation_loss(logps, mask, data.advantage)
@@ -147,6 +150,11 @@ class SplitObjective:
 
     own: Objective
     peers: Objective
+
+    @property
+    def takes_ratios(self) -> bool:
+        """As the one for own responses does."""
+        return takes_ratios(self.own)
 
     def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
         """Loss[s]."""
@@ -200,6 +208,8 @@ class ShapedObjective:
 
     shaping: float = LUFFY_SHAPING
 
+    takes_ratios: ClassVar[bool] = False
+
     def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
         """Loss[s]."""
         return shaped_loss(logps, mask, data.advantage, self.shaping)
@@ -208,6 +218,8 @@ class ShapedObjective:
 @dataclass(frozen=True)
 class LikelihoodObjective:
     """`likelihood_loss`, the advantage being the weight."""
+
+    takes_ratios: ClassVar[bool] = False
 
     def __call__(self, logps: Tensor, mask: Tensor, data: SourceData, update: int) -> Tensor:
         """Loss[s]."""

@@ -104,7 +104,7 @@ class AgentProxy(ABC):
     sample = _forward(Policy.sample)
     score = _forward(Policy.score)
     features = _forward(Policy.features)
-    judge = _forward(Policy.judge)
+    prepare = _forward(Policy.prepare)
     update = _forward(Policy.update)
     gradient = _forward(Policy.gradient)
     fingerprint = _forward(Policy.fingerprint)

@@ -90,9 +90,12 @@ class RemoteAgent(AgentProxy):
             return [item for share in results for item in share]
         return results[0]
 
-    def judge(self, mini_batches: Sequence[MiniBatch]) -> tuple[MiniBatch, ...]:
-        """Without a critic, saves sending the rows there and back."""
-        return tuple(mini_batches) if self._blueprint.critic is None else super().judge(mini_batches)
+    def prepare(self, mini_batches: Sequence[MiniBatch], ratios: bool = True) -> tuple[MiniBatch, ...]:
+        """Where the policy has nothing to add, saves sending the rows there and back."""
+        exact = not ratios or self._blueprint.agent.dtype == "float32"
+        if exact and self._blueprint.critic is None:
+            return tuple(mini_batches)
+        return super().prepare(mini_batches, ratios)
 
     def update(
         self,

@@ -109,7 +109,8 @@ class _AgentLoop:
             snapshots = self._wait(name, step)
         with record.timed("exchange"):
             batch = self._build_batch(member, snapshots, record)
-        record.batches = {name: _interleave_passes(add_model_scores(team, member, batch, record.prompts))}
+        scored = add_model_scores(team, member, batch, record.prompts, record.engine_checks[name])
+        record.batches = {name: _interleave_passes(scored)}
         if audited(team, step):
             with record.timed("audit"):
                 audit(team, member, record)

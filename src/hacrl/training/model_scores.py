@@ -6,12 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from statistics import fmean
 
 import torch
 from torch import Tensor
 
 from hacrl.agents.agent import Agent
+from hacrl.agents.logp_check import compared
+from hacrl.algorithm.batch import takes_ratios
 from hacrl.sharing import LearnerBatch, Reencoder, RewardTable, UpdateGroup
 from hacrl.sharing.alignment import Span, common_spans, shared_out, token_ends
 from hacrl.sharing.reencode import Encoded
@@ -19,8 +22,9 @@ from hacrl.training.team import Member, Team
 from hacrl.types import EngineCheck, MiniBatch, Prompt, TrainingRow
 
 Logps = tuple[float, ...]
-Checks = Mapping[tuple[str, int], EngineCheck]
-"""By prompt and sample."""
+Place = tuple[str, int]
+"""Prompt and sample."""
+Checks = Mapping[Place, EngineCheck]
 
 
 def likelihood(
@@ -61,15 +65,31 @@ def add_engine_weights(batch: LearnerBatch, checks: Checks) -> LearnerBatch:
 
 
 def add_model_scores(
-    team: Team, member: Member, batch: LearnerBatch, prompts: Iterable[Prompt]
+    team: Team,
+    member: Member,
+    batch: LearnerBatch,
+    prompts: Iterable[Prompt],
+    checks: dict[Place, EngineCheck],
 ) -> LearnerBatch:
-    """The batch with the scores of the scorers that a loss term names and of the learner's critic."""
+    """The batch with scores: of scorers that a loss term names, of the critic, of the learner itself.
+
+    Where the learner's log-probs differ from those it drew its responses with, `checks` has both.
+    """
     scorers = _Scorers(team, member, {prompt.id: prompt for prompt in prompts}, batch.left_out)
     scored = _each_mini_batch(batch, scorers.scored)
-    judged = [
-        replace(group, mini_batches=member.policy.judge(group.mini_batches)) for group in scored.update_groups
-    ]
-    return replace(scored, update_groups=tuple(judged))
+    prepared = [_prepared(member.policy, group, checks) for group in scored.update_groups]
+    return replace(scored, update_groups=tuple(prepared))
+
+
+def _prepared(learner: Agent, group: UpdateGroup, checks: dict[Place, EngineCheck]) -> UpdateGroup:
+    ratios = group.scorer is None and takes_ratios(group.objective)
+    mini_batches = learner.prepare(group.mini_batches, ratios)
+    pairs = zip(chain(*group.mini_batches), chain(*mini_batches), strict=True) if ratios else ()
+    for row, prepared in pairs:
+        if row.source_logps != prepared.source_logps:
+            check = compared(row.source_logps, prepared.source_logps)
+            checks.setdefault((row.prompt_id, row.sample), check)
+    return replace(group, mini_batches=mini_batches)
 
 
 class _Scorers:

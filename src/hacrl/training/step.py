@@ -112,7 +112,7 @@ def receive(team: Team, member: Member, sent: Delivery, record: StepRecord) -> D
 def learner_batch(team: Team, member: Member, received: Delivery, record: StepRecord) -> LearnerBatch:
     """The learner's training batch of one step's responses."""
     batch = build_batch(team, member, received, record)
-    return add_model_scores(team, member, batch, received.prompts)
+    return add_model_scores(team, member, batch, received.prompts, record.engine_checks[member.name])
 
 
 def build_batch(team: Team, member: Member, received: Delivery, record: StepRecord) -> LearnerBatch:

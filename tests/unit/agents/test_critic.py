@@ -109,7 +109,7 @@ def test_micro_batches_change_neither_judgement_nor_updates() -> None:
     whole = policy_with_critic()
     parts = policy_with_critic(updates=UpdatesSettings(tokens_per_micro_batch=25))
     for _ in range(2):
-        judged, again = whole.judge(MINI_BATCHES), parts.judge(MINI_BATCHES)
+        judged, again = whole.prepare(MINI_BATCHES), parts.prepare(MINI_BATCHES)
         for row, other in zip(judged[0], again[0], strict=True):
             assert row.judgement is not None
             assert other.judgement is not None
@@ -127,7 +127,7 @@ def test_the_agents_loss_is_the_mean_over_all_tokens() -> None:
         replace(row, source_logps=logps)
         for row, logps in zip(MINI_BATCHES[0], policy.score(rows), strict=True)
     )
-    judged = policy.judge([own, MINI_BATCHES[1]])
+    judged = policy.prepare([own, MINI_BATCHES[1]])
     advantages = [a for row in judged[0] if row.judgement for a in row.judgement.advantages]
     (report,) = policy.update(judged[:1], PpoObjective())
     assert report.loss == pytest.approx(-sum(advantages) / len(advantages), abs=1e-4)
@@ -136,7 +136,7 @@ def test_the_agents_loss_is_the_mean_over_all_tokens() -> None:
 
 def test_a_row_whose_advantages_cancel_is_trained_on() -> None:
     policy = policy_with_critic()
-    (judged,) = policy.judge([MINI_BATCHES[0]])
+    (judged,) = policy.prepare([MINI_BATCHES[0]])
     row = next(row for row in judged if len(row.response_ids) >= 2)
     length = len(row.response_ids)
     assert row.judgement is not None
@@ -150,7 +150,7 @@ def test_a_row_whose_advantages_cancel_is_trained_on() -> None:
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=2)])
 def test_resuming_from_a_state_is_exact(lora: LoraSettings | None, tmp_path: Path) -> None:
     def step(policy: Policy, folder: Path) -> dict[str, Tensor]:
-        policy.update(policy.judge(MINI_BATCHES), PpoObjective())
+        policy.update(policy.prepare(MINI_BATCHES), PpoObjective())
         policy.write_state(folder)
         return saved_tensors(folder)
 
@@ -176,7 +176,7 @@ def test_the_critic_is_not_saved_with_the_agent_and_another_state_is_refused(tmp
 
 
 def test_without_a_critic_rows_stay_as_they_are_and_unjudged_rows_are_refused() -> None:
-    assert tiny_policy().judge(MINI_BATCHES) == tuple(MINI_BATCHES)
+    assert tiny_policy().prepare(MINI_BATCHES) == tuple(MINI_BATCHES)
     with pytest.raises(ValueError, match="has no judgement"):
         policy_with_critic().update([MINI_BATCHES[0]], PpoObjective())
 

@@ -60,12 +60,12 @@ def life(place: torch.device, folder: Path, architecture: str, **options: Any) -
         SamplingSettings(max_new_tokens=6, top_p=0.9, stop=("a",)),
     ]
     drawn = [r for chosen in sampling for r in policy.sample(text_prompts(2), 2, chosen, seed=0)]
-    reports = policy.update(policy.judge(BATCHES), likelihood)
+    reports = policy.update(policy.prepare(BATCHES), likelihood)
     policy.write_state(folder / "state")
     policy.read_state(folder / "state")
-    reports += policy.update(policy.judge(BATCHES), likelihood)
+    reports += policy.update(policy.prepare(BATCHES), likelihood)
     policy.save(folder / "model")
-    gradient = policy.gradient(policy.judge(BATCHES)[0], likelihood, 0)
+    gradient = policy.gradient(policy.prepare(BATCHES)[0], likelihood, 0)
     assert gradient.device == CPU
     again = Policy.load("ada", folder / "model", device=place, dtype=options["dtype"])
     assert (again.device.type, again.fingerprint()) == (place.type, policy.fingerprint())
@@ -99,7 +99,7 @@ def test_an_agent_does_the_same_on_another_device(name: str, tmp_path: Path) -> 
 def test_an_agent_moves_there_and_back(device: PretendDevice) -> None:
     """As with `share_devices`; all that is on the device while it works is on the CPU while it waits."""
     policy = agent(DEVICE, critic=CriticParams())
-    policy.update(policy.judge(BATCHES), likelihood)
+    policy.update(policy.prepare(BATCHES), likelihood)
     before, scores = policy.fingerprint(), policy.score(ROWS)
     policy.move(CPU)
     assert {tensor.device.type for o in policy._optimisers.values() for tensor in o.tensors().values()} == {
@@ -108,7 +108,7 @@ def test_an_agent_moves_there_and_back(device: PretendDevice) -> None:
     assert policy.fingerprint() == before
     policy.move(DEVICE)
     assert policy.score(ROWS) == scores
-    policy.update(policy.judge(BATCHES), likelihood)
+    policy.update(policy.prepare(BATCHES), likelihood)
 
 
 # --- how often the CPU waits ------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def test_it_can_do_nothing_but_respond(tmp_path):
     for use in (
         lambda: eve.encoder,
         lambda: eve.score([]),
-        lambda: eve.judge([]),
+        lambda: eve.prepare([]),
         lambda: eve.features([]),
         lambda: eve.update([], None),
         lambda: eve.gradient((), None, 0),

@@ -255,20 +255,24 @@ def test_fingerprints_follow_the_weights_and_nothing_else() -> None:
     assert policy.fingerprint() == moved
 
 
-def test_bf16_takes_its_log_probs_from_the_training_backend() -> None:
-    model = tiny_model("qwen3").to(torch.bfloat16)
-    policy = Policy("ada", model, tiny_tokenizer(), optimiser=FAST)
-    prompts = text_prompts(3)
-    rollouts = policy.sample(prompts, 2, SamplingSettings(max_new_tokens=6), seed=0)
-    encoded = {p.id: policy.encoder.encode_prompt(p) for p in prompts}
-    assert [r.token_logps for r in rollouts] == policy.score(
-        [(encoded[r.prompt_id], r.token_ids) for r in rollouts]
+def test_bf16_takes_ratios_to_the_log_probs_that_the_updates_compute() -> None:
+    still = FAST.model_copy(update={"learning_rate": 1e-30})
+    updates = UpdatesSettings(tokens_per_micro_batch=25)
+    policy = Policy(
+        "ada", tiny_model("qwen3").to(torch.bfloat16), tiny_tokenizer(), optimiser=still, updates=updates
     )
-    assert all(r.engine is not None and r.engine.difference < 0.25 for r in rollouts)
-    greedy = policy.sample(prompts, 1, SamplingSettings(max_new_tokens=6).as_greedy(), seed=0)
-    assert [r.engine for r in greedy] == [None] * 3, "evaluation needs no second pass"
-    (report,) = policy.update(MINI_BATCHES[:1], likelihood)
-    assert report.grad_norm > 0
+    idle, peer = replace(MINI_BATCHES[0][0], advantage=0.0), replace(MINI_BATCHES[0][1], own=False)
+    batches = [(idle, peer, *MINI_BATCHES[0][2:]), MINI_BATCHES[1], ()]
+    prepared = policy.prepare(batches)
+    assert prepared[0][:2] == (idle, peer)
+    for rows, reports in zip(prepared, policy.update(prepared, likelihood), strict=False):
+        own = [i for i, row in enumerate(rows) if row.own and row.advantage]
+        assert own
+        for i in own:
+            assert rows[i].source_mean_logp == pytest.approx(reports.mean_logps[i], abs=1e-6)
+            assert rows[i].source_mean_logp != MINI_BATCHES[0][i].source_mean_logp
+    assert policy.prepare(batches, ratios=False) == tuple(batches)
+    assert tiny_policy("qwen3", FAST).prepare(batches) == tuple(batches), "fp32 rounds too little to matter"
     assert {p.dtype for p in policy._model.parameters()} == {torch.bfloat16}
 
 

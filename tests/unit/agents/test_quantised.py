@@ -67,7 +67,7 @@ def test_log_probs_are_near_those_of_the_whole_weights(
 def test_only_the_adapters_learn_and_sampling_sees_it(model: Path, tmp_path: Path) -> None:
     policy = load(model, critic=CriticParams())
     before, first = weights(policy), policy.score(ROWS)
-    reports = policy.update(policy.judge(BATCHES), likelihood)
+    reports = policy.update(policy.prepare(BATCHES), likelihood)
     assert reports[-1].kl > 0
     changed = {name for name, weight in weights(policy).items() if not torch.equal(weight, before[name])}
     assert changed

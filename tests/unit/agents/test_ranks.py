@@ -47,7 +47,7 @@ def life(policy: Policy, folder: Path) -> dict[str, Any]:
         seen["scores"].append(policy.score(ROWS))
         seen["features"].append(policy.features(PROMPTS))
         seen["gradients"].append(policy.gradient(BATCHES[0], likelihood, done))
-        seen["reports"] += policy.update(policy.judge(BATCHES), likelihood)
+        seen["reports"] += policy.update(policy.prepare(BATCHES), likelihood)
     seen["fingerprint"] = policy.fingerprint()
     policy.write_state(folder)
     seen["folder"] = folder
@@ -111,7 +111,7 @@ def test_half_precision_is_trained_through_sharded_copies_in_fp32(options: dict[
     def begin(ranks: Ranks | None = None) -> list[UpdateReport]:
         policy = make(ranks, dtype=torch.bfloat16, **options)
         policy.sample(PROMPTS, 1, SAMPLING, 0)
-        reports = policy.update(policy.judge(BATCHES), likelihood)
+        reports = policy.update(policy.prepare(BATCHES), likelihood)
         policy.write_state(tmp_path / ("ranks" if ranks else "alone"))
         return reports
 
@@ -133,11 +133,11 @@ def test_a_sharded_agent_can_wait_elsewhere():
     def wait(ranks: Ranks) -> tuple[str, str, set[str]]:
         staying, moving = (make(ranks, critic=CriticParams()) for _ in range(2))
         for policy in (staying, moving):
-            policy.update(policy.judge(BATCHES), likelihood)
+            policy.update(policy.prepare(BATCHES), likelihood)
         for place in (torch.float64, torch.float32):
             moving.move(place)  # type: ignore[arg-type]
         for policy in (staying, moving):
-            policy.update(policy.judge(BATCHES), likelihood)
+            policy.update(policy.prepare(BATCHES), likelihood)
         half = make(ranks, dtype=torch.bfloat16)
         half.update(BATCHES, likelihood)
         half.move(torch.device("meta"))
@@ -162,7 +162,7 @@ def test_a_state_goes_between_any_numbers_of_ranks_bit_by_bit(tmp_path: Path):
 
     def begin(ranks: Ranks) -> str:
         policy = make(ranks, critic=CriticParams())
-        policy.update(policy.judge(BATCHES), likelihood)
+        policy.update(policy.prepare(BATCHES), likelihood)
         policy.write_state(tmp_path / "3")
         return policy.fingerprint()
 

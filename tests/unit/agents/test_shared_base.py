@@ -62,8 +62,8 @@ def test_agents_hold_one_base_and_adapters_of_their_own(critic: CriticParams | N
     for seed, policy in enumerate(policies):
         alone = load(seed, SharedBases())
         assert not held([alone]).keys() & held(policies).keys()
-        assert repr(policy.update(policy.judge(BATCHES), gspo)) == repr(
-            alone.update(alone.judge(BATCHES), gspo)
+        assert repr(policy.update(policy.prepare(BATCHES), gspo)) == repr(
+            alone.update(alone.prepare(BATCHES), gspo)
         )
         assert policy.score(random_rows(2, 2)) == alone.score(random_rows(2, 2))
         assert policy.fingerprint() == alone.fingerprint()

@@ -44,7 +44,7 @@ def test_a_state_comes_back_bit_by_bit_also_from_many_files_and_from_one_whole_f
     options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     policy = make(**options)
-    policy.update(policy.judge(BATCHES), PpoObjective() if "critic" in options else likelihood)
+    policy.update(policy.prepare(BATCHES), PpoObjective() if "critic" in options else likelihood)
     live = states._tensors(policy._optimisers)
     policy.write_state(tmp_path / "one")
     assert [path.name for path in (tmp_path / "one").iterdir()] == [

@@ -1,11 +1,9 @@
-"""What models can do before training, and what rounding does to their ratios."""
+"""What models can do before training."""
 
 import pytest
 
 from benchmarks.abilities import CANDIDATES, Abilities, Ability, _table, with_examples
-from benchmarks.rounding import measure
 from hacrl.types import Prompt
-from helpers_train import make_agent
 
 SHOWN = Prompt("a", "1 and 1?", columns={"answer": "2", "equation": "1 + 1 = 2"})
 
@@ -28,10 +26,3 @@ def test_a_row_has_a_cell_for_every_model():
     found = [Ability("sums", "one", 0.25, 0.5, 0.75), Ability("sums", "two", 1.0, 0.0, 0.125)]
     table = _table(Abilities(40, 4, 2, "equation", False, found))
     assert table.rows == [("sums", "0.25 / 0.50 / 0.75", "1.00 / 0.00 / 0.12")]
-
-
-def test_ratios_of_an_unchanged_policy_are_1_in_fp32(tmp_path):
-    directory = make_agent(tmp_path / "agent", seed=0, cut="pairs")
-    found = measure(directory, "float32", 4, prompts=[Prompt(str(n), f"{n}=") for n in range(4)])
-    assert found.clipped == 0.0
-    assert found.high < 1e-5

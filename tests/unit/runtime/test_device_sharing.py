@@ -59,7 +59,7 @@ def lives(agents: list[Any]) -> list[Any]:
             agent.sample(text_prompts(3), 2, SamplingSettings(max_new_tokens=4), done) for agent in agents
         ]
         seen += [agent.score(random_rows(2, 2)) for agent in agents]
-        seen += [repr(agent.update(agent.judge(BATCHES), gspo)) for agent in agents]
+        seen += [repr(agent.update(agent.prepare(BATCHES), gspo)) for agent in agents]
     return seen
 
 

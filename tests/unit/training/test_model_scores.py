@@ -67,13 +67,14 @@ def test_a_scorer_with_other_tokens_reads_prompt_and_text_in_its_own() -> None:
     group = UpdateGroup(likelihood_objective, (tuple(rows),), scorer={"p": "t", "q": "u", "r": "t", "s": "t"})
     batch = LearnerBatch((group,), Counter())
     member = SimpleNamespace(
-        name="a", policy=SimpleNamespace(name="a", encoder=learner, judge=lambda mini_batches: mini_batches)
+        name="a",
+        policy=SimpleNamespace(name="a", encoder=learner, prepare=lambda mini_batches, ratios: mini_batches),
     )
     team = SimpleNamespace(
         members=[member, *(SimpleNamespace(name=t.name, policy=t) for t in (teacher, twin))]
     )
     prompts = [Prompt(prompt_id, "1+1=") for prompt_id in texts]
-    found = add_model_scores(team, member, batch, prompts)  # type: ignore[arg-type]
+    found = add_model_scores(team, member, batch, prompts, {})  # type: ignore[arg-type]
     ((p, q, s),) = found.mini_batches
     assert found.left_out == {"response_too_long": 1}
     assert q.source_logps == tuple(-float(token) for token in q.response_ids)

@@ -19,16 +19,12 @@ MANY = 128
 """Responses in an update; fewer make the gradient noisier, and every update as long as with many."""
 LARGE_REFERENCE = 1e9
 LARGE_CHECKPOINT = 10e9
-ROUNDING = 0.06
-"""Spread of a token's log-prob between two passes in bf16 (`python -m benchmarks.rounding`)."""
-NARROW = 5.0
-"""A clip that rounding exceeds so many times is hit by chance."""
 
 
 def warnings_for(found: Diagnosis) -> list[Problem]:
     """All warnings, in the order of the recipe's sections."""
     method = found.recipe.method.advice(found.recipe)
-    return [*_agents(found), *_sharing(found), *method, *_numbers(found), *_rounding(found), *_memory(found)]
+    return [*_agents(found), *_sharing(found), *method, *_numbers(found), *_memory(found)]
 
 
 def _agents(found: Diagnosis) -> Iterator[Problem]:
@@ -101,21 +97,6 @@ def _numbers(found: Diagnosis) -> Iterator[Problem]:
             yield Problem(
                 f"{section}.every", f"{every} is more than the run's {recipe.steps} steps: it never happens"
             )
-
-
-def _rounding(found: Diagnosis) -> Iterator[Problem]:
-    """In bf16 the ratio of an unchanged policy is not 1: its noise falls with the length of responses."""
-    recipe = found.recipe
-    clip = getattr(recipe.method, "clip_low", None)
-    noise = ROUNDING / math.sqrt(recipe.sampling.max_new_tokens)
-    rounded = [agent.name for agent in found.agents if agent.trains and agent.precision.dtype == "bfloat16"]
-    if rounded and clip is not None and noise > NARROW * clip:
-        yield Problem(
-            "method.clip_low",
-            f"{', '.join(rounded)}: in bfloat16 rounding moves the ratios of responses of "
-            f"{recipe.sampling.max_new_tokens} tokens by about {noise:.2g}, far beyond a clip of {clip:g}: "
-            "many are clipped by chance; set clip_low and clip_high to 0.1 or so, or dtype: float32",
-        )
 
 
 def _memory(found: Diagnosis) -> Iterator[Problem]:
