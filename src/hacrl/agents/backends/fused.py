@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from hacrl.agents.backends import packed_weights
 from hacrl.agents.backends.fused_network import FusedNetwork, LayerWeights
-from hacrl.agents.backends.fused_packing import MASKED, pack
+from hacrl.agents.backends.fused_packing import MASKED, Packing, pack
 from hacrl.agents.backends.interfaces import Row, Tokens
 
 
@@ -27,15 +27,26 @@ class FusedScorer:
         """Log-probs [s, t] of the response tokens; 0 where padded."""
         network = self._network
         packing = pack(rows, network.device, network.dtype, network.windows)
+        needed = network.last_norm(self._run(packing, packing.live).index_select(0, packing.states))
+        return packing.spread(network.head.logps(needed, packing.targets))
+
+    def states(self, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
+        """The last layer's states [b, t, d] of all tokens of each prompt, and where there is one."""
+        network = self._network
+        packing = pack([(prompt, (0,)) for prompt in prompts], network.device, network.dtype, network.windows)
+        distinct = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
+        slots = packing.prompts[[distinct[prompt] for prompt in prompts]]
+        lengths = torch.tensor([len(prompt) for prompt in prompts], device=network.device)
+        mask = torch.arange(slots.shape[1], 0, -1, device=network.device) <= lengths[:, None]
+        return network.last_norm(self._run(packing))[slots], mask
+
+    def _run(self, packing: Packing, live: Tensor | None = None) -> Tensor:
+        network = self._network
 
         def attend(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             return packing.attend(queries, keys, values, network.scale, network.windows[number])
 
-        hidden = network.run(
-            packing.ids, packing.positions, packing.longest, network.weights(), attend, packing.live
-        )
-        needed = network.last_norm(hidden.index_select(0, packing.states))
-        return packing.spread(network.head.logps(needed, packing.targets))
+        return network.run(packing.ids, packing.positions, packing.longest, network.weights(), attend, live)
 
 
 class FusedDecoder:
@@ -61,7 +72,7 @@ class FusedDecoder:
         hidden = network.run(packing.ids, packing.positions, packing.longest, weights, attend, packing.live)
         logits = network.head.logits(network.last_norm(hidden), head)
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=network.device)
-        session = _FusedSession(network, weights, head, keys_values, lengths, prompt_of_row)
+        session = _FusedSession(network, weights, head, keys_values, packing.prompts, lengths, prompt_of_row)
         return logits[prompt_of_row], session
 
 
@@ -74,17 +85,17 @@ class _FusedSession:
         weights: list[LayerWeights],
         head: Tensor | None,
         keys_values: list[tuple[Tensor, Tensor]],
+        prompts: Tensor,
         prompt_lengths: Tensor,
         prompt_of_row: Tensor,
     ) -> None:
-        """`keys_values` per layer: those of all prompts' tokens, laid end to end."""
+        """`keys_values` per layer: those of all prompts' tokens; `prompts` says which are whose."""
         self._network, self._weights, self._head = network, weights, head
         self._positions = prompt_lengths[prompt_of_row]
-        self._length = self._room = int(prompt_lengths.max())
         # Prompts end in the same slot, so that every row writes its next token to the same place.
-        slots = prompt_lengths.cumsum(0)[:, None] + torch.arange(-self._length, 0, device=network.device)
+        self._length = self._room = prompts.shape[1]
         real = torch.arange(self._length, 0, -1, device=network.device) <= prompt_lengths[:, None]
-        slots = slots.clamp(min=0)[prompt_of_row]
+        slots = prompts[prompt_of_row]
         self._keys = [_rows_first(keys, slots) for keys, _ in keys_values]
         self._values = [_rows_first(values, slots) for _, values in keys_values]
         bias = torch.zeros(real.shape, device=real.device).masked_fill(~real, MASKED)[prompt_of_row]

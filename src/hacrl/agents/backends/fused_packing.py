@@ -1,12 +1,13 @@
-"""Tokens laid end to end without any padding: all prompts once, then all responses.
+"""Tokens laid end to end without any padding: what all prompts begin with, the prompts, the responses.
 
 Only attention needs rectangles: a `Block` says which tokens go into one. Responses, without their last token
-(nothing follows it), go into a few blocks of similar length, each row behind its prompt.
+(nothing follows it), go into a few blocks of similar length, each row behind its prompt. A long beginning
+that all prompts have in common (instructions, solved examples) is computed once for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -22,6 +23,8 @@ from hacrl.agents.backends.layout import length_buckets
 MOST_BLOCKS = 4
 SCORES_AT_ONCE = 1 << 22
 """Most attention scores (8 MB in bf16) of a block that are written out."""
+SHORTEST_PREFIX = 16
+"""Tokens that all prompts have in common; fewer are not worth a block of their own."""
 MASKED = -1e9
 """Added to forbidden scores; finite, so that a slot that may attend to nothing does not become NaN."""
 
@@ -77,6 +80,8 @@ class Packing:
     places: Tensor
     """[m] where their log-probs go in the flattened [s, t] result."""
     shape: tuple[int, int]
+    prompts: Tensor
+    """[prompts, longest] the tokens of each prompt, which ends in the last column; 0 before it begins."""
 
     def attend(
         self, queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None
@@ -101,47 +106,127 @@ def pack(
     numbers: dict[Tokens, int] = {}
     prompt_of_row = np.array([numbers.setdefault(prompt, len(numbers)) for prompt, _ in rows])
     prompts, responses = list(numbers), [response for _, response in rows]
-    prompt_lengths, fed = _lengths(prompts), _lengths(responses) - 1
-    prompt_starts = _starts(prompt_lengths)
-    starts = prompt_lengths.sum() + _starts(fed)
+    prefix = common_prefix(prompts)
+    rests = [prompt[len(prefix) :] for prompt in prompts]
+    lengths, fed = _lengths(rests), _lengths(responses) - 1
+    beginnings = len(prefix) + _starts(lengths)
+    first_response = len(prefix) + lengths.sum()
+    starts = first_response + _starts(fed)
 
-    make_masks = partial(_masks, windows=frozenset({None, *windows}), device=device, dtype=dtype)
-    slots, real = rectangle(prompt_starts, prompt_lengths)
-    places = np.broadcast_to(np.arange(slots.shape[1]), slots.shape)
-    blocks = [Block(_tensor(slots, device), _tensor(slots, device), make_masks(None, places, places))]
-    order, offset = [slots[real]], real.size
-    restore, positions = [np.flatnonzero(real)], [np.nonzero(real)[1]]
+    layout = _Layout(partial(_masks, windows=frozenset({None, *windows}), device=device, dtype=dtype), device)
+    if prefix:
+        layout.add(_Context.none(1), np.array([0]), np.array([len(prefix)]))
+    layout.add(_Context.prefix(len(prompts), len(prefix)), beginnings, lengths)
     for members in length_buckets(fed.tolist(), MOST_BLOCKS):
         mine = prompt_of_row[members]
-        context, known = rectangle(prompt_starts[mine], prompt_lengths[mine])
-        slots, real = rectangle(starts[members], fed[members])
-        keys = np.concatenate([context, slots], 1)
-        places = prompt_lengths[mine][:, None] + np.arange(slots.shape[1])
-        before = np.broadcast_to(np.arange(context.shape[1]), context.shape)
-        masks = make_masks(_allowed(known, slots), places, np.concatenate([before, places], 1))
-        blocks.append(Block(_tensor(slots, device), _tensor(keys, device), masks))
-        row, column = np.nonzero(real)
-        order.append(slots[real])
-        restore.append(offset + np.flatnonzero(real))
-        positions.append(prompt_lengths[mine][row] + column)
-        offset += real.size
-    states = (starts - prompt_lengths.sum() + len(prompts) - 1)[:, None] + np.arange(fed.max() + 1)
+        context = _Context.prefix(len(mine), len(prefix)).then(beginnings[mine], lengths[mine])
+        layout.add(context, starts[members], fed[members])
+    states = (starts - first_response + len(prompts) - 1)[:, None] + np.arange(fed.max() + 1)
     states[:, 0] = prompt_of_row
     asked = rectangle(starts, fed + 1)[1]
-    in_order = np.argsort(np.concatenate(order))
-    at = np.concatenate(positions)[in_order]
+    restore, positions = layout.in_order()
     return Packing(
-        ids=_tensor(_end_to_end([*prompts, *(response[:-1] for response in responses)]), device),
-        positions=_tensor(at, device),
-        longest=int(at.max()) + 1,
-        blocks=blocks,
-        restore=_tensor(np.concatenate(restore)[in_order], device),
-        live=_tensor(np.append(prompt_starts + prompt_lengths - 1, _end(prompt_lengths, fed)), device),
+        ids=_tensor(_end_to_end([prefix, *rests, *(response[:-1] for response in responses)]), device),
+        positions=_tensor(positions, device),
+        longest=int(positions.max()) + 1,
+        blocks=layout.blocks,
+        restore=_tensor(restore, device),
+        live=_tensor(
+            np.append(beginnings + lengths - 1, np.arange(first_response, first_response + fed.sum())), device
+        ),
         states=_tensor(states[asked], device),
         targets=_tensor(_end_to_end(responses), device),
         places=_tensor(np.flatnonzero(asked), device),
         shape=(asked.shape[0], asked.shape[1]),
+        prompts=_tensor(
+            _at_the_end(_Context.prefix(len(prompts), len(prefix)).then(beginnings, lengths)), device
+        ),
     )
+
+
+def common_prefix(prompts: Sequence[Tokens]) -> Tokens:
+    """What all prompts begin with, if it is long enough; at least one token of each prompt is left."""
+    if len(prompts) < 2:
+        return ()
+    low, high = min(prompts), max(prompts)  # what these two have in common, all in between have too
+    most = min(map(len, prompts)) - 1
+    length = next((i for i in range(most) if low[i] != high[i]), most)
+    return low[:length] if length >= SHORTEST_PREFIX else ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What comes before the tokens of each row, from position 0 on."""
+
+    slots: Index
+    """[rows, c] indices of tokens."""
+    known: Mask
+    """Where there is one; a row's real ones come first."""
+
+    @classmethod
+    def none(cls, rows: int) -> _Context:
+        return cls.prefix(rows, 0)
+
+    @classmethod
+    def prefix(cls, rows: int, length: int) -> _Context:
+        """The first tokens of all."""
+        slots = np.broadcast_to(np.arange(length), (rows, length))
+        return cls(slots, np.ones(slots.shape, bool))
+
+    def then(self, starts: Index, lengths: Index) -> _Context:
+        """And these, row by row; only the last part of a context may have rows of different length."""
+        slots, known = rectangle(starts, lengths)
+        return _Context(np.concatenate([self.slots, slots], 1), np.concatenate([self.known, known], 1))
+
+    @property
+    def lengths(self) -> Index:
+        lengths: Index = self.known.sum(1)
+        return lengths
+
+
+class _Layout:
+    """Collects blocks of attention, and where the tokens' outputs are among theirs."""
+
+    def __init__(
+        self, make_masks: Callable[..., dict[int | None, Tensor | None]], device: torch.device
+    ) -> None:
+        self.blocks: list[Block] = []
+        self._make_masks = make_masks
+        self._device = device
+        self._order: list[Index] = []
+        self._restore: list[Index] = []
+        self._positions: list[Index] = []
+        self._size = 0
+
+    def add(self, context: _Context, starts: Index, lengths: Index) -> None:
+        """A block of rows of consecutive tokens, each behind its context."""
+        slots, real = rectangle(starts, lengths)
+        places = context.lengths[:, None] + np.arange(slots.shape[1])
+        keys, allowed, seen = slots, None, places
+        if context.slots.size:
+            keys = np.concatenate([context.slots, slots], 1)
+            allowed = _allowed(context.known, slots)
+            before = np.broadcast_to(np.arange(context.slots.shape[1]), context.slots.shape)
+            seen = np.concatenate([before, places], 1)
+        masks = self._make_masks(allowed, places, seen)
+        self.blocks.append(Block(_tensor(slots, self._device), _tensor(keys, self._device), masks))
+        self._order.append(slots[real])
+        self._restore.append(self._size + np.flatnonzero(real))
+        self._positions.append(places[real])
+        self._size += real.size
+
+    def in_order(self) -> tuple[Index, Index]:
+        """For every token, its output among those of the blocks, laid end to end, and its position."""
+        order = np.argsort(np.concatenate(self._order))
+        return np.concatenate(self._restore)[order], np.concatenate(self._positions)[order]
+
+
+def _at_the_end(context: _Context) -> Index:
+    """The slots of each row moved to the right, so that it ends in the last column."""
+    width = context.slots.shape[1]
+    columns = np.arange(width) - (width - context.lengths)[:, None]
+    moved: Index = np.where(columns >= 0, np.take_along_axis(context.slots, columns.clip(min=0), 1), 0)
+    return moved
 
 
 def attention_by_products(
@@ -220,11 +305,6 @@ def _lengths(sequences: Sequence[Tokens]) -> Index:
 def _starts(lengths: Index) -> Index:
     starts: Index = np.cumsum(lengths) - lengths
     return starts
-
-
-def _end(prompt_lengths: Index, fed: Index) -> Index:
-    """Indices of all response tokens, which come after the prompts."""
-    return np.arange(prompt_lengths.sum(), prompt_lengths.sum() + fed.sum())
 
 
 def _end_to_end(sequences: Sequence[Tokens]) -> Index:

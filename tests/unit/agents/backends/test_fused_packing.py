@@ -9,8 +9,17 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
-from hacrl.agents.backends.fused_packing import MASKED, attention_by_products, pack
-from helpers_agents import random_rows
+from hacrl.agents.backends.choice import decoded_logps
+from hacrl.agents.backends.fused import FusedDecoder, FusedScorer
+from hacrl.agents.backends.fused_packing import (
+    MASKED,
+    SHORTEST_PREFIX,
+    attention_by_products,
+    common_prefix,
+    pack,
+)
+from hacrl.agents.backends.padded import PlainScorer
+from helpers_agents import FUSED, random_rows, tiny_model
 
 CPU = torch.device("cpu")
 
@@ -86,3 +95,36 @@ def test_attention_by_products_is_torchs(kv_heads: int, causal: bool) -> None:
         [found, *torch.autograd.grad((found * weight).sum(), inputs)], expected, strict=True
     ):
         assert torch.allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("longest", [1, 12])
+@pytest.mark.parametrize("architecture", FUSED)
+def test_a_beginning_that_all_prompts_share_is_computed_once(architecture: str, longest: int) -> None:
+    """Log-probs, gradients and decoding are those of the plain forward; sliding windows end inside of it."""
+    beginning = random_rows(1, 1, 1, seed=3)[0][0] * SHORTEST_PREFIX
+    rows = [(beginning + prompt, response) for prompt, response in random_rows(3, 3, longest, seed=5)]
+    distinct = list(dict.fromkeys(prompt for prompt, _ in rows))
+    packing = pack(rows, CPU, torch.float32)
+    fed = sum(len(response) - 1 for _, response in rows)
+    shared = common_prefix(distinct)
+    assert shared[: len(beginning)] == beginning
+    assert len(packing.ids) == len(shared) + sum(len(p) - len(shared) for p in distinct) + fed
+    for prompt, slots in zip(distinct, packing.prompts, strict=True):
+        assert tuple(packing.ids[slots[-len(prompt) :]].tolist()) == prompt
+
+    model = tiny_model(architecture)
+    found = [scorer.logps(rows) for scorer in (FusedScorer(model), PlainScorer(model))]
+    assert torch.allclose(*found, rtol=1e-4, atol=1e-4)
+    fused, plain = (torch.autograd.grad(logps.sum(), list(model.parameters())) for logps in found)
+    for one, other in zip(fused, plain, strict=True):
+        assert torch.allclose(one, other, rtol=1e-3, atol=1e-3 * float(other.abs().max()))
+    decoded = decoded_logps(FusedDecoder(model), rows, CPU)
+    assert torch.allclose(decoded, found[1], rtol=1e-4, atol=1e-4)
+
+
+def test_only_a_long_beginning_is_shared() -> None:
+    long = tuple(range(SHORTEST_PREFIX))
+    assert common_prefix([(*long, 7, 1), (*long, 7, 2), (*long, 7, 1, 5)]) == (*long, 7)
+    assert common_prefix([long, (*long, 1)]) == (), "a token of every prompt is left, and 15 are too few"
+    assert common_prefix([(*long, 1)]) == ()
+    assert common_prefix([(*long[:-1], 50, 1), (*long[:-1], 51, 1)]) == ()
