@@ -131,7 +131,9 @@ def choose(suite: Suite, sweeps: Mapping[str, Sweep], scores: Mapping[str, Score
     trials = list({trial.label: trial for sweep in sweeps.values() for trial in sweep.trials}.values())
     best = _best(trials, list(scores.values()))
     return {
-        setting: {method: values for method, values in best.items() if method in suite.variants(setting)}
+        setting: {
+            method: dict(values) for method, values in best.items() if method in suite.variants(setting)
+        }
         for setting in suite.file.settings
     }
 
