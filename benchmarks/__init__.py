@@ -4,6 +4,7 @@
     python -m benchmarks.vllm       generation with a real model beside vLLM
     python -m benchmarks.real       training steps of real models together
     python -m benchmarks.scaling    how the cost of a step grows
+    python -m benchmarks.long_responses  peak memory of ranks that learn from long responses
     python -m benchmarks.two_cores  what a second core adds when two agents are independent
     python -m benchmarks.steps      where the time of a training step goes, and what saving costs
     python -m benchmarks.runtimes   all agents in one process against one process per agent on Ray

@@ -10,6 +10,8 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
@@ -200,3 +202,18 @@ def likelihood(logps: torch.Tensor, mask: torch.Tensor, data: SourceData, update
 def gspo(logps: torch.Tensor, mask: torch.Tensor, data: SourceData, update: int) -> torch.Tensor:
     """The GSPO objective on its own."""
     return gspo_loss(logps, mask, data.source_mean_logp, data.advantage)
+
+
+class Largest(TorchDispatchMode):
+    """The most elements of any tensor that was computed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, tuple | list) else (result,):
+            if isinstance(tensor, Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return result

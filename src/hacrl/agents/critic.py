@@ -5,18 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from hacrl.agents.backends.interfaces import Row, response_mask, right_padded
+from hacrl.agents.batching import micro_batches
 from hacrl.agents.errors import NonFiniteLoss
 from hacrl.agents.optimiser import Optimiser, peak_learning_rate
 from hacrl.agents.ranks import Ranks
 from hacrl.agents.shared_base import share_frozen
-from hacrl.agents.updater import micro_batches, pad_numbers
+from hacrl.agents.updater import pad_numbers
 from hacrl.algorithm.critic import CriticParams, gae, value_loss, whitened
 from hacrl.recipe.settings import OptimiserSettings, UpdatesSettings
 from hacrl.types import Judgement, MiniBatch, TrainingRow
@@ -121,7 +121,7 @@ class Critic:
         count = sum(len(response) for _, response in tokens)
         total = 0.0
         try:
-            for batch in self._ranks.micro_batches(range(len(tokens)), partial(self._batches, tokens)):
+            for batch in self._ranks.micro_batches(tokens, self._budget, shares_prompts=False):
                 # A rank with fewer rows than the others still has to run the model; its loss counts 0.
                 loss = self._loss([mini_batch[i] for i in batch or [0]]) * (1.0 if batch else 0.0) / count
                 torch.autograd.backward(loss)

@@ -17,6 +17,7 @@ from hacrl.agents.backends.choice import choose_backends
 from hacrl.agents.backends.interfaces import Row
 from hacrl.agents.backends.vllm import VllmEngine
 from hacrl.agents.backends.vllm_weights import merged_weights
+from hacrl.agents.batching import micro_batches
 from hacrl.agents.critic import Critic
 from hacrl.agents.errors import AgentError, explain_out_of_memory
 from hacrl.agents.features import prompt_features
@@ -31,7 +32,7 @@ from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job, Stream, draw
 from hacrl.agents.shared_base import SharedBases
 from hacrl.agents.stopping import split_ending
-from hacrl.agents.updater import Updater, UpdateReport, micro_batches
+from hacrl.agents.updater import Updater, UpdateReport
 from hacrl.algorithm.batch import Objective
 from hacrl.algorithm.critic import CriticParams
 from hacrl.defaults import usual_learning_rate

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor, nn
 from torch.distributed import ProcessGroup, all_reduce
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.distributed.fsdp import (
+    FSDPModule,
+    MixedPrecisionPolicy,
+    fully_shard,
+    register_fsdp_forward_method,
+)
 from torch.distributed.tensor import DTensor
+
+from hacrl.agents.backends.interfaces import Row
+from hacrl.agents.batching import micro_batches, shares
 
 T = TypeVar("T")
 
@@ -79,13 +87,14 @@ class Ranks:
         """This rank's part of the items; the parts of all ranks, concatenated in order, are all items."""
         return items[len(items) * self.rank // self.count : len(items) * (self.rank + 1) // self.count]
 
-    def micro_batches(
-        self, rows: Sequence[int], cut: Callable[[Sequence[int]], list[list[int]]]
-    ) -> list[list[int]]:
-        """This rank's rows cut into micro-batches, plus empty ones so that all ranks have equally many."""
-        shares = [cut(rows[rank :: self.count]) for rank in range(self.count)]
-        mine = shares[self.rank]
-        return mine + [[]] * (max(map(len, shares)) - len(mine))
+    def micro_batches(self, rows: Sequence[Row], budget: int, shares_prompts: bool) -> list[list[int]]:
+        """This rank's rows in micro-batches, plus empty ones so that all ranks have equally many."""
+        cuts = []
+        for part in shares(rows, self.count, shares_prompts):
+            batches = micro_batches([rows[i] for i in part], budget, shares_prompts)
+            cuts.append([[part[i] for i in batch] for batch in batches])
+        mine = cuts[self.rank]
+        return mine + [[]] * (max(map(len, cuts)) - len(mine))
 
     def total(self, tensor: Tensor) -> Tensor:
         """The sum over all ranks."""
@@ -94,6 +103,20 @@ class Ranks:
         summed = tensor.to(self._device, copy=True)
         all_reduce(summed, group=self.group)
         return summed.to(tensor.device)
+
+
+def as_forward(module: nn.Module, name: str, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The function as a method of this name that FSDP treats like `forward`: it gathers weights around it.
+
+    The first function of a name stays. A module that is not sharded needs no method.
+    """
+    if not isinstance(module, FSDPModule):
+        return function
+    if not hasattr(module, name):
+        setattr(module, name, function)
+        register_fsdp_forward_method(cast(nn.Module, module), name)
+    method: Callable[..., Tensor] = getattr(module, name)
+    return method
 
 
 def whole(tensor: Tensor) -> Tensor:

@@ -150,13 +150,9 @@ class Updater:
 
     def _batches(self, mini_batch: MiniBatch, trained: Sequence[int]) -> list[list[int]]:
         """This rank's micro-batches of the rows to compute; empty ones where other ranks have more."""
-
-        def cut(share: Sequence[int]) -> list[list[int]]:
-            rows = _tokens([mini_batch[i] for i in share])
-            batches = micro_batches(rows, self._budget, self._scorer.shares_prompts)
-            return [[share[i] for i in batch] for batch in batches]
-
-        return self._ranks.micro_batches(trained, cut)
+        rows = _tokens([mini_batch[i] for i in trained])
+        batches = self._ranks.micro_batches(rows, self._budget, self._scorer.shares_prompts)
+        return [[trained[i] for i in batch] for batch in batches]
 
     def _has_gradient(self, row: TrainingRow) -> bool:
         """Whether a row has to be computed at all: every objective's loss is a multiple of the advantage."""
@@ -310,23 +306,3 @@ def source_data(
 def pad_numbers(rows: Sequence[tuple[float, ...]], width: int, device: torch.device) -> Tensor:
     """Numbers per token as [s, width]; 0 where a row has none."""
     return torch.tensor([row + (0.0,) * (width - len(row)) for row in rows], device=device)
-
-
-def micro_batches(rows: Sequence[Row], budget: int, shares_prompts: bool) -> list[list[int]]:
-    """Indices of the rows in groups of at most `budget` tokens (or one row, if it is larger than that).
-
-    Rows with the same prompt stay together, prompts of similar length follow each other.
-    """
-    order = sorted(range(len(rows)), key=lambda row: (len(rows[row][0]), rows[row][0]))
-    batches: list[list[int]] = []
-    tokens = 0
-    for row in order:
-        prompt, response = rows[row]
-        known = shares_prompts and bool(batches) and rows[batches[-1][-1]][0] == prompt
-        cost = len(response) + (0 if known else len(prompt))
-        if not batches or tokens + cost > budget:
-            batches.append([])
-            tokens, cost = 0, len(response) + len(prompt)
-        batches[-1].append(row)
-        tokens += cost
-    return batches

@@ -12,9 +12,10 @@ from transformers import PreTrainedModel
 
 from hacrl.agents.backends.interfaces import Row, response_mask
 from hacrl.agents.backends.padded import PlainScorer
+from hacrl.agents.batching import micro_batches
 from hacrl.agents.features import prompt_features
 from hacrl.agents.rendering import Rendering
-from hacrl.agents.updater import micro_batches, source_data
+from hacrl.agents.updater import source_data
 from hacrl.algorithm.batch import Objective
 from hacrl.recipe.settings import UpdatesSettings
 from hacrl.sharing import Learner, LearnerBatch

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,14 +8,25 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
+from hacrl.agents.backends import fused_packing, head
 from hacrl.agents.policy import Policy
 from hacrl.agents.ranks import Ranks
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm.critic import CriticParams
 from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
 from hacrl.runs.files import StorageError
-from helpers_agents import likelihood, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
+from helpers_agents import (
+    CONFIGS,
+    Largest,
+    likelihood,
+    random_rows,
+    text_prompts,
+    tiny_model,
+    tiny_tokenizer,
+    training_rows,
+)
 from helpers_ranks import COUNT, together
 from helpers_states import saved_parts, saved_tensors
 
@@ -221,3 +233,39 @@ def saving(directory: Path) -> Callable[[Ranks], str]:
         return policy.fingerprint()
 
     return work
+
+
+LONG = 1500
+VOCABULARY = 2048
+
+
+def long_life(ranks: Ranks | None = None) -> tuple[dict[str, str], list[float], Any, int]:
+    """An agent of 4 layers draws long responses and learns from some: what it got, and its largest tensor."""
+    config = copy.deepcopy(CONFIGS["mistral"])
+    config.update({"num_hidden_layers": 4, "max_position_embeddings": 4096, "vocab_size": VOCABULARY})
+    config.update({"sliding_window": 128, "eos_token_id": 1})
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config).eval()
+    policy = Policy("ada", model, tiny_tokenizer(), optimiser=OPTIMISER, updates=UPDATES, ranks=ranks)
+    rows = [
+        ((2, 3, 4 + number % 2), (5 + number,) * length) for number, length in enumerate([LONG, 900, 7, LONG])
+    ]
+    with Largest() as largest:
+        policy.sample(text_prompts(2), 1, SamplingSettings(max_new_tokens=20), 0)
+        reports = policy.update((training_rows(rows),), likelihood)
+    return policy.backends, [reports[0].loss, reports[0].grad_norm], reports[0].mean_logps, largest.elements
+
+
+def test_long_responses_on_two_ranks_never_need_all_logits_or_a_mask_of_all_positions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All logits would be 3 million numbers, a mask of all positions 2 million."""
+    monkeypatch.setattr(head, "LOGITS_AT_ONCE", 1 << 15)
+    monkeypatch.setattr(head, "FEWEST_WORDS", 16)
+    monkeypatch.setattr(fused_packing, "MASKED_AT_ONCE", 1 << 15)
+    _, numbers, mean_logps, _ = long_life()
+    for backends, *theirs, largest in together(long_life):
+        assert backends == {"decode": "FusedDecoder", "train": "ShardedScorer"}
+        assert close(theirs[0], numbers)
+        assert close(theirs[1], mean_logps)
+        assert largest <= 4 * LONG * 48, "activations of a micro-batch, not squares or logits of it"

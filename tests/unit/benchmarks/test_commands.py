@@ -154,6 +154,7 @@ def test_gold_answers_are_written_as_responses(tmp_path: Path) -> None:
     [
         "trl",
         "scaling",
+        "long_responses",
         "two_cores",
         "steps",
         "runtimes",

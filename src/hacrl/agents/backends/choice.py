@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from hacrl.agents.backends.fused import FusedDecoder, FusedScorer
+from hacrl.agents.backends.fused import FusedDecoder, FusedScorer, ShardedScorer
 from hacrl.agents.backends.interfaces import Decoder, Row, Scorer, UnsupportedModel
 from hacrl.agents.backends.padded import PaddedScorer, PlainScorer, RecomputingDecoder
 from hacrl.agents.backends.prefix_cache import CachedDecoder, SharedPrefixScorer
@@ -51,23 +51,25 @@ def choose_backends(
 ) -> Backends:
     """Try all backends on a few random tokens, fastest first; keep the first that agrees with the plain one.
 
-    A model that is going to be sharded has to run through its own modules, and in training as a whole.
+    A model that is going to be sharded has to run each of its layers equally often on all ranks.
     """
     trial = _Trial(model)
-    decoders: list[Callable[[PreTrainedModel], Decoder]] = [CachedDecoder]
-    scorers: list[Callable[[PreTrainedModel], Scorer]] = [
-        partial(PaddedScorer, checkpointing=gradient_checkpointing)
+    decoders: list[Callable[[PreTrainedModel], Decoder]] = [
+        partial(FusedDecoder, copies=not sharded),
+        CachedDecoder,
     ]
-    if sharded:
-        whole = "several ranks hold the model, so it has to run as a whole"
-        trial.refused |= dict.fromkeys(("FusedDecoder", "FusedScorer", "SharedPrefixScorer"), whole)
-    else:
-        decoders.insert(0, FusedDecoder)
-        if gradient_checkpointing:
-            trial.refused["SharedPrefixScorer"] = "transformers does not recompute layers that have a cache"
-        else:
-            scorers.insert(0, SharedPrefixScorer)
-        scorers.insert(0, partial(FusedScorer, checkpointing=gradient_checkpointing))
+    scorers: list[Callable[[PreTrainedModel], Scorer]] = [
+        partial(ShardedScorer if sharded else FusedScorer, checkpointing=gradient_checkpointing),
+        SharedPrefixScorer,
+        partial(PaddedScorer, checkpointing=gradient_checkpointing),
+    ]
+    if sharded or gradient_checkpointing:
+        scorers.remove(SharedPrefixScorer)
+        trial.refused["SharedPrefixScorer"] = (
+            "several ranks hold the model, and it would run more often on some of them"
+            if sharded
+            else "transformers does not recompute layers that have a cache"
+        )
     decoder = trial.first_agreeing(decoders, lambda d: decoded_logps(d, trial.rows, model.device))
     scorer = trial.first_agreeing(scorers, trial.checked_logps)
     if scorer is None and gradient_checkpointing:

@@ -13,6 +13,8 @@ from hacrl.agents.backends import packed_weights
 from hacrl.agents.backends.fused_network import FusedNetwork, LayerWeights
 from hacrl.agents.backends.fused_packing import MASKED, Packing, pack
 from hacrl.agents.backends.interfaces import Row, Tokens
+from hacrl.agents.backends.padded import METHOD
+from hacrl.agents.ranks import as_forward
 
 
 class FusedScorer:
@@ -25,35 +27,61 @@ class FusedScorer:
 
     def logps(self, rows: Sequence[Row]) -> Tensor:
         """Log-probs [s, t] of the response tokens; 0 where padded."""
-        network = self._network
-        packing = pack(rows, network.device, network.dtype, network.windows)
-        needed = network.last_norm(self._run(packing, packing.live).index_select(0, packing.states))
-        return packing.spread(network.head.logps(needed, packing.targets))
+        packing = self._pack(rows)
+        return packing.spread(self._logps(packing, self._network.weights()))
 
     def states(self, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
         """The last layer's states [b, t, d] of all tokens of each prompt, and where there is one."""
         network = self._network
-        packing = pack([(prompt, (0,)) for prompt in prompts], network.device, network.dtype, network.windows)
+        packing = self._pack([(prompt, (0,)) for prompt in prompts])
         distinct = {prompt: number for number, prompt in enumerate(dict.fromkeys(prompts))}
         slots = packing.prompts[[distinct[prompt] for prompt in prompts]]
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=network.device)
         mask = torch.arange(slots.shape[1], 0, -1, device=network.device) <= lengths[:, None]
-        return network.last_norm(self._run(packing))[slots], mask
+        return network.last_norm(self._run(packing, network.weights()))[slots], mask
 
-    def _run(self, packing: Packing, live: Tensor | None = None) -> Tensor:
+    def _pack(self, rows: Sequence[Row]) -> Packing:
+        return pack(rows, self._network.device, self._network.dtype, self._network.windows)
+
+    def _logps(self, packing: Packing, weights: Sequence[LayerWeights] | None) -> Tensor:
+        """Log-probs [m] of all response tokens."""
+        hidden = self._run(packing, weights, packing.live)
+        needed = self._network.last_norm(hidden.index_select(0, packing.states))
+        return self._network.head.logps(needed, packing.targets)
+
+    def _run(
+        self, packing: Packing, weights: Sequence[LayerWeights] | None, live: Tensor | None = None
+    ) -> Tensor:
         network = self._network
 
         def attend(number: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
             return packing.attend(queries, keys, values, network.scale, network.windows[number])
 
-        return network.run(packing.ids, packing.positions, packing.longest, network.weights(), attend, live)
+        return network.run(packing.ids, packing.positions, packing.longest, weights, attend, live)
+
+
+class ShardedScorer(FusedScorer):
+    """The same for a model that several ranks hold: FSDP gathers the weights of one layer after the other.
+
+    Every layer runs once per batch, so that all ranks gather equally often, whatever their rows.
+    """
+
+    def __init__(self, model: PreTrainedModel, checkpointing: bool = False) -> None:
+        self._model = model
+        # Copies of the weights would be kept for the backward pass, which sharding is to avoid.
+        self._network = FusedNetwork(model, checkpointing, copies=False)
+
+    def logps(self, rows: Sequence[Row]) -> Tensor:
+        """Log-probs [s, t] of the response tokens; 0 where padded."""
+        packing = self._pack(rows)
+        return packing.spread(as_forward(self._model, METHOD, self._logps)(packing, None))
 
 
 class FusedDecoder:
-    """Decode with fused weights and a cache written in place."""
+    """Decode with fused weights, or without copies of them, and a cache written in place."""
 
-    def __init__(self, model: PreTrainedModel) -> None:
-        self._network = FusedNetwork(model)
+    def __init__(self, model: PreTrainedModel, *, copies: bool = True) -> None:
+        self._network = FusedNetwork(model, copies=copies)
 
     def start(self, prompts: Sequence[Tokens], prompt_of_row: Tensor) -> tuple[Tensor, _FusedSession]:
         """Prefill each prompt once; every row starts from its prompt's keys and values."""

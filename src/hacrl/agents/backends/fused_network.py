@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,38 +30,51 @@ from hacrl.agents.backends.fused_family import (
 from hacrl.agents.backends.head import OutputHead
 from hacrl.agents.backends.interfaces import UnsupportedModel
 from hacrl.agents.backends.packed_weights import linear, packed
+from hacrl.agents.ranks import as_forward
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """Layer number, queries [n, heads, w], keys and values [n, kv heads, w] -> output [n, heads * w]."""
 
+METHOD = "fused_layer"
+"""Name of the method that a layer of a sharded model runs in."""
+
 
 @dataclass(frozen=True, slots=True)
 class LayerWeights:
-    """One layer's weights, those that share an input fused; None: the architecture has none there."""
+    """One layer's weights; None: the architecture has none there.
+
+    Those that share an input are one fused copy or, without copies, the model's own ones.
+    """
 
     before_attention: Tensor | None
-    qkv: Tensor
-    qkv_bias: Tensor | None
+    qkv: tuple[Tensor, ...]
+    qkv_bias: tuple[Tensor | None, ...]
     qk_norm: Tensor | None
     """[query and key heads, w]"""
     output: Tensor
     output_bias: Tensor | None
     after_attention: Tensor | None
     before_mlp: Tensor | None
-    gate_up: Tensor
+    gate_up: tuple[Tensor, ...]
     down: Tensor
     after_mlp: Tensor | None
 
     def packed(self) -> LayerWeights:
         """For decoding few responses (see `packed_weights`)."""
-        names = ("qkv", "output", "gate_up", "down")
-        return replace(self, **{name: packed(getattr(self, name)) for name in names})
+        return replace(
+            self,
+            qkv=tuple(map(packed, self.qkv)),
+            output=packed(self.output),
+            gate_up=tuple(map(packed, self.gate_up)),
+            down=packed(self.down),
+        )
 
 
 class FusedNetwork:
     """Runs one model of the family, always with the current values of the model's own parameters."""
 
-    def __init__(self, model: PreTrainedModel, checkpointing: bool = False) -> None:
+    def __init__(self, model: PreTrainedModel, checkpointing: bool = False, *, copies: bool = True) -> None:
+        """Without `copies` of its weights it takes a little longer."""
         reason = obstacle(model)
         if reason:
             raise UnsupportedModel(f"the fused backend does not support {reason}")
@@ -80,10 +94,11 @@ class FusedNetwork:
         self._ropes = layer_ropes(config)
         self._eps: float = config.rms_norm_eps
         self._checkpointing = checkpointing
+        self._copies = copies
         self._rotary: dict[str, Tensor] = {}
 
     def weights(self) -> list[LayerWeights]:
-        """All layers' weights, fused; gradients flow back to the model's parameters."""
+        """All layers' weights; gradients flow back to the model's parameters."""
         return [self._layer_weights(layer) for layer in self._body.layers]
 
     def run(
@@ -91,23 +106,26 @@ class FusedNetwork:
         ids: Tensor,
         positions: Tensor,
         longest: int,
-        weights: Sequence[LayerWeights],
+        weights: Sequence[LayerWeights] | None,
         attend: Attend,
         live: Tensor | None = None,
     ) -> Tensor:
         """Token ids and positions [n] -> states [n, d] before the last norm, or those of `live` tokens.
 
         All positions are below `longest`, which is given so that nothing has to be read from the device.
+        Without `weights`, each layer's are read in its turn, which is when FSDP has gathered them.
         """
         hidden: Tensor = self._embedding(ids)
         rotary = {rope: self._rotations(rope, positions, longest) for rope in set(self._ropes) - {NO_ROPE}}
-        for number, layer in enumerate(weights):
+        modules = self._body.layers
+        for number, module in enumerate(modules):
+            arguments = (attend, number, live if number == len(modules) - 1 else None)
             rotation = rotary.get(self._ropes[number])
-            arguments = (hidden, rotation, layer, attend, number, live if layer is weights[-1] else None)
-            if self._checkpointing and torch.is_grad_enabled():
-                hidden = checkpoint(self._layer, *arguments, use_reentrant=False)
+            if weights is None:
+                run = as_forward(module, METHOD, partial(self._turn, module))
+                hidden = run(hidden, rotation, *arguments)
             else:
-                hidden = self._layer(*arguments)
+                hidden = self._recomputed(hidden, rotation, weights[number], *arguments)
         return hidden
 
     def last_norm(self, hidden: Tensor) -> Tensor:
@@ -125,6 +143,16 @@ class FusedNetwork:
             self._rotary[rope] = torch.polar(torch.full_like(angles, length), angles)
         return self._rotary[rope][positions][:, None]
 
+    def _turn(self, module: Any, hidden: Tensor, rotation: Tensor | None, *others: Any) -> Tensor:
+        return self._recomputed(hidden, rotation, self._layer_weights(module), *others)
+
+    def _recomputed(self, *arguments: Any) -> Tensor:
+        """One layer; with checkpointing, the backward pass computes it again."""
+        if not (self._checkpointing and torch.is_grad_enabled()):
+            return self._layer(*arguments)
+        hidden: Tensor = checkpoint(self._layer, *arguments, use_reentrant=False)
+        return hidden
+
     def _layer(
         self,
         hidden: Tensor,
@@ -136,8 +164,11 @@ class FusedNetwork:
     ) -> Tensor:
         rows, rotated = len(hidden), self.heads + self.kv_heads
         normed = self._norm(hidden, layer.before_attention)
-        mixed = linear(normed, layer.qkv, layer.qkv_bias).view(rows, -1, self.head_width)
+        qkv = [linear(normed, *one) for one in zip(layer.qkv, layer.qkv_bias, strict=True)]
+        mixed = _joined(qkv).view(rows, -1, self.head_width)
         queries_keys = mixed[:, :rotated]
+        if not self._copies:  # copies have their rows in this order
+            queries_keys = pairs_adjacent(queries_keys.flatten(), self.head_width).view(queries_keys.shape)
         if layer.qk_norm is not None:
             queries_keys = self._normed_heads(queries_keys, layer.qk_norm)
         if rotation is not None:
@@ -149,7 +180,9 @@ class FusedNetwork:
             hidden, attended = hidden.index_select(0, live), attended.index_select(0, live)
         attended = linear(attended, layer.output, layer.output_bias)
         hidden = hidden + self._norm(attended, layer.after_attention)
-        gate, up = linear(self._norm(hidden, layer.before_mlp), layer.gate_up).chunk(2, -1)
+        normed = self._norm(hidden, layer.before_mlp)
+        gate_up = [linear(normed, weight) for weight in layer.gate_up]
+        gate, up = gate_up if len(gate_up) > 1 else gate_up[0].chunk(2, -1)
         mlp = linear(self._activation(gate) * up, layer.down)
         return hidden + self._norm(mlp, layer.after_mlp)
 
@@ -179,28 +212,35 @@ class FusedNetwork:
 
     def _layer_weights(self, layer: Any) -> LayerWeights:
         attention, mlp, architecture = layer.self_attn, layer.mlp, self._architecture
-        q, k, v = attention.q_proj, attention.k_proj, attention.v_proj
-        width = self.head_width
-        biased = q.bias is not None
+        qkv = attention.q_proj, attention.k_proj, attention.v_proj
+        biases: tuple[Tensor | None, ...] = tuple(part.bias for part in qkv)
+        weights: tuple[Tensor, ...] = tuple(part.weight for part in qkv)
+        gate_up: tuple[Tensor, ...] = (mlp.gate_proj.weight, mlp.up_proj.weight)
+        if self._copies:
+            weights, gate_up = (self._in_pairs(weights),), (torch.cat(gate_up),)
+            biases = (None if biases[0] is None else self._in_pairs(biases),)
 
         def norm(name: str | None) -> Tensor | None:
             return None if name is None else self._norm_weight(getattr(layer, name))
 
         return LayerWeights(
             before_attention=norm(architecture.before_attention),
-            qkv=torch.cat([pairs_adjacent(q.weight, width), pairs_adjacent(k.weight, width), v.weight]),
-            qkv_bias=torch.cat([pairs_adjacent(q.bias, width), pairs_adjacent(k.bias, width), v.bias])
-            if biased
-            else None,
+            qkv=weights,
+            qkv_bias=biases,
             qk_norm=self._qk_norm(attention) if hasattr(attention, "q_norm") else None,
             output=attention.o_proj.weight,
             output_bias=attention.o_proj.bias,
             after_attention=norm(architecture.after_attention),
             before_mlp=norm(architecture.before_mlp),
-            gate_up=torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]),
+            gate_up=gate_up,
             down=mlp.down_proj.weight,
             after_mlp=norm(architecture.after_mlp),
         )
+
+    def _in_pairs(self, qkv: Sequence[Any]) -> Tensor:
+        """Weights or biases of queries, keys and values, fused; rotary partners are neighbours."""
+        q, k, v = qkv
+        return torch.cat([pairs_adjacent(q, self.head_width), pairs_adjacent(k, self.head_width), v])
 
     def _qk_norm(self, attention: Any) -> Tensor:
         width = self.head_width
@@ -210,6 +250,10 @@ class FusedNetwork:
             for norm, heads in norms
         ]
         return torch.cat(weights)
+
+
+def _joined(products: Sequence[Tensor]) -> Tensor:
+    return products[0] if len(products) == 1 else torch.cat(list(products), -1)
 
 
 def rotate(queries_keys: Tensor, rotary: Tensor) -> Tensor:

@@ -2,7 +2,8 @@
 
 Only attention needs rectangles: a `Block` says which tokens go into one. Responses, without their last token
 (nothing follows it), go into a few blocks of similar length, each row behind its prompt. A long beginning
-that all prompts have in common (instructions, solved examples) is computed once for all of them.
+that all prompts have in common (instructions, solved examples) is computed once for all of them. Where the
+masks of a block would be large, whole rows take its place (`fused_long.py`).
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from hacrl.agents.backends.fused_long import LongBlock, as_rectangle
 from hacrl.agents.backends.interfaces import Row, Tokens
 from hacrl.agents.backends.layout import length_buckets
 
 MOST_BLOCKS = 4
 SCORES_AT_ONCE = 1 << 22
 """Most attention scores (8 MB in bf16) of a block that are written out."""
+MASKED_AT_ONCE = 1 << 22
+"""Most entries (16 MB in fp32) of a mask, unless prompts are much longer than responses."""
+LONGER_PROMPTS = 4
+"""Where prompts are so many times as long as responses, attention of whole rows would cost too much."""
 SHORTEST_PREFIX = 16
 """Tokens that all prompts have in common; fewer are not worth a block of their own."""
 MASKED = -1e9
@@ -49,8 +55,8 @@ class Block:
         """Queries [n, heads, w], keys and values [n, kv heads, w] of all tokens -> [rows * t, heads * w]."""
         mask = self.masks[window]
         gqa = queries.shape[1] != keys.shape[1]
-        queries = _rectangle(queries, self.queries)
-        keys, values = _rectangle(keys, self.keys), _rectangle(values, self.keys)
+        queries = as_rectangle(queries, self.queries)
+        keys, values = as_rectangle(keys, self.keys), as_rectangle(values, self.keys)
         if _gains_by_products(queries, keys):
             attended = attention_by_products(queries, keys, values, mask, scale)
         else:
@@ -68,7 +74,7 @@ class Packing:
     positions: Tensor
     longest: int
     """Above every position."""
-    blocks: list[Block]
+    blocks: list[Block | LongBlock]
     restore: Tensor
     """[n] where each token's output is among those of the blocks, laid end to end."""
     live: Tensor
@@ -190,7 +196,7 @@ class _Layout:
     def __init__(
         self, make_masks: Callable[..., dict[int | None, Tensor | None]], device: torch.device
     ) -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[Block | LongBlock] = []
         self._make_masks = make_masks
         self._device = device
         self._order: list[Index] = []
@@ -201,7 +207,15 @@ class _Layout:
     def add(self, context: _Context, starts: Index, lengths: Index) -> None:
         """A block of rows of consecutive tokens, each behind its context."""
         slots, real = rectangle(starts, lengths)
-        places = context.lengths[:, None] + np.arange(slots.shape[1])
+        before, width = context.slots.shape[1], slots.shape[1]
+        if slots.size * (before + width) > MASKED_AT_ONCE and before < LONGER_PROMPTS * width:
+            slots, real, places = _whole_rows(context, starts, lengths)
+            self._keep(LongBlock(_tensor(slots, self._device)), slots, real, places)
+        else:
+            places = context.lengths[:, None] + np.arange(width)
+            self._keep(self._masked(context, slots, places), slots, real, places)
+
+    def _masked(self, context: _Context, slots: Index, places: Index) -> Block:
         keys, allowed, seen = slots, None, places
         if context.slots.size:
             keys = np.concatenate([context.slots, slots], 1)
@@ -209,7 +223,11 @@ class _Layout:
             before = np.broadcast_to(np.arange(context.slots.shape[1]), context.slots.shape)
             seen = np.concatenate([before, places], 1)
         masks = self._make_masks(allowed, places, seen)
-        self.blocks.append(Block(_tensor(slots, self._device), _tensor(keys, self._device), masks))
+        return Block(_tensor(slots, self._device), _tensor(keys, self._device), masks)
+
+    def _keep(self, block: Block | LongBlock, slots: Index, real: Mask, places: Index) -> None:
+        """A block whose outputs, where they are `real`, are those of tokens in `slots`, at these `places`."""
+        self.blocks.append(block)
         self._order.append(slots[real])
         self._restore.append(self._size + np.flatnonzero(real))
         self._positions.append(places[real])
@@ -219,6 +237,17 @@ class _Layout:
         """For every token, its output among those of the blocks, laid end to end, and its position."""
         order = np.argsort(np.concatenate(self._order))
         return np.concatenate(self._restore)[order], np.concatenate(self._positions)[order]
+
+
+def _whole_rows(context: _Context, starts: Index, lengths: Index) -> tuple[Index, Mask, Index]:
+    """Rows and what comes before them as sequences [rows, t]: tokens, which are the row's own, positions."""
+    before = context.lengths[:, None]
+    width = int((before[:, 0] + lengths).max())
+    places = np.broadcast_to(np.arange(width), (len(starts), width))
+    real = (places >= before) & (places < before + lengths[:, None])
+    slots = np.where(real, starts[:, None] - before + places, 0)
+    earlier = np.pad(context.slots, ((0, 0), (0, max(0, width - context.slots.shape[1]))))[:, :width]
+    return np.where(places < before, earlier, slots), real, places
 
 
 def _at_the_end(context: _Context) -> Index:
@@ -291,11 +320,6 @@ def _masks(
             seen = distance >= 0 if allowed is None else allowed
             masks[window] = added(seen & (distance < window))
     return masks
-
-
-def _rectangle(tokens: Tensor, slots: Tensor) -> Tensor:
-    """[n, heads, w] of all tokens -> [rows, heads, t, w] of a rectangle of them."""
-    return tokens.index_select(0, slots.flatten()).view(*slots.shape, *tokens.shape[1:]).transpose(1, 2)
 
 
 def _lengths(sequences: Sequence[Tokens]) -> Index:

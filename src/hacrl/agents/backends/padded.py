@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hacrl.agents.backends.head import OutputHead, target_logps
 from hacrl.agents.backends.interfaces import Row, Tokens, response_mask, right_padded
+from hacrl.agents.ranks import as_forward
 
 METHOD = "token_logps"
 """Name of the method that a sharded model computes log-probs in."""
@@ -73,22 +72,13 @@ class PaddedScorer:
         states = before[:, None] + torch.arange(asked.shape[1], device=device)
         row, _ = places = asked.nonzero(as_tuple=True)
         with self._recomputing():
-            logps = self._as_forward()(ids, mask.long(), row, states[asked])
+            logps = as_forward(self._model, METHOD, self._logps)(ids, mask.long(), row, states[asked])
         return logps.new_zeros(asked.shape).index_put(places, logps)
 
     def _logps(self, ids: Tensor, mask: Tensor, rows: Tensor, states: Tensor) -> Tensor:
         """Log-probs [n] of the tokens that follow these states of these rows."""
         hidden = self._body(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
         return self._head.logps(hidden[rows, states], ids[rows, states + 1])
-
-    def _as_forward(self) -> Callable[..., Tensor]:
-        if not isinstance(self._model, FSDPModule):
-            return self._logps
-        if not hasattr(self._model, METHOD):
-            setattr(self._model, METHOD, self._logps)
-            register_fsdp_forward_method(cast(nn.Module, self._model), METHOD)
-        method: Callable[..., Tensor] = getattr(self._model, METHOD)
-        return method
 
     @contextmanager
     def _recomputing(self) -> Iterator[None]:

@@ -129,10 +129,8 @@ def micro_batches(load: Workload) -> int:
 
 
 def _prompt_tokens_fed(load: Workload) -> float:
-    """Each prompt is computed once for all its responses; by a sharded agent, once for each response."""
-    if load.ranks == 1:
-        return load.sources * load.prompts * load.prompt_tokens
-    return trained_responses(load) * load.prompt_tokens / load.ranks
+    """Each prompt is computed once for all responses of a source, by one of the ranks."""
+    return load.sources * load.prompts * load.prompt_tokens / load.ranks
 
 
 def trained_responses(load: Workload) -> float:

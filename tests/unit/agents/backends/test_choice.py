@@ -63,6 +63,15 @@ def test_the_fastest_correct_backend_is_chosen(architecture: str) -> None:
 
 
 @pytest.mark.parametrize("architecture", CONFIGS)
+def test_a_model_that_is_going_to_be_sharded_computes_prompts_once_where_every_layer_runs_once(
+    architecture: str,
+) -> None:
+    fused = {"decode": "FusedDecoder", "train": "ShardedScorer"}
+    expected = fused if architecture in FUSED else {"decode": "CachedDecoder", "train": "PaddedScorer"}
+    assert choose_backends(tiny_model(architecture), sharded=True).names == expected
+
+
+@pytest.mark.parametrize("architecture", CONFIGS)
 @settings(max_examples=5)
 @given(
     seed=st.integers(0, 1000),

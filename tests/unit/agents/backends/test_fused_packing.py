@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional as F
 
+from hacrl.agents.backends import fused_packing
 from hacrl.agents.backends.choice import decoded_logps
 from hacrl.agents.backends.fused import FusedDecoder, FusedScorer
+from hacrl.agents.backends.fused_long import LongBlock
 from hacrl.agents.backends.fused_packing import (
     MASKED,
     SHORTEST_PREFIX,
+    Block,
     attention_by_products,
     common_prefix,
     pack,
 )
 from hacrl.agents.backends.padded import PlainScorer
-from helpers_agents import FUSED, random_rows, tiny_model
+from helpers_agents import FUSED, Largest, random_rows, tiny_model
 
 CPU = torch.device("cpu")
 
@@ -70,6 +75,50 @@ def test_every_token_attends_to_its_own_past_and_nothing_else(seed: int, samples
             past.append(len(expected))
             expected.append(sum(past) / len(past))
     assert torch.allclose(torch.tensor(means), torch.tensor(expected), rtol=1e-4, atol=1e-4)
+
+
+@settings(max_examples=30)
+@given(
+    seed=st.integers(0, 200),
+    samples=st.integers(1, 5),
+    longest=st.integers(1, 40),
+    window=st.integers(1, 50) | st.none(),
+    beginning=st.sampled_from([(), (1, 2) * SHORTEST_PREFIX]),
+)
+def test_whole_rows_attend_as_masked_blocks_do(
+    seed: int, samples: int, longest: int, window: int | None, beginning: tuple[int, ...]
+) -> None:
+    rows = [(beginning + prompt, response) for prompt, response in random_rows(3, samples, longest, seed)]
+    generator = torch.Generator().manual_seed(seed)
+    masked = pack(rows, CPU, torch.float32, [window])
+    with (
+        patch.object(fused_packing, "MASKED_AT_ONCE", 0),
+        patch.object(fused_packing, "LONGER_PROMPTS", 1 << 20),
+    ):
+        whole = pack(rows, CPU, torch.float32, [window])
+    assert {type(block) for block in whole.blocks} == {LongBlock}
+    inputs = [torch.randn(len(masked.ids), heads, 8, generator=generator) for heads in (4, 2, 2)]
+    found = whole.attend(*inputs, 0.4, window)
+    assert torch.allclose(found, masked.attend(*inputs, 0.4, window), rtol=1e-4, atol=1e-5)
+    for name in ("ids", "positions", "live", "states", "targets", "places"):
+        assert torch.equal(getattr(whole, name), getattr(masked, name)), name
+
+
+@pytest.mark.parametrize("window", [None, 64])
+def test_long_rows_need_memory_in_proportion_to_their_tokens(window: int | None) -> None:
+    """Two prompts of 30 tokens, responses of up to 3,000: a mask would have 9 million entries."""
+    rows = [((number,) * 30, (1,) * length) for number in (2, 3) for length in (5, 400, 3000)]
+    with Largest() as largest:
+        packing = pack(rows, CPU, torch.float32, [window])
+        inputs = [torch.randn(len(packing.ids), heads, 8, requires_grad=True) for heads in (4, 2, 2)]
+        torch.autograd.backward(packing.attend(*inputs, 0.4, window).sum())
+    assert largest.elements < 3 * len(packing.ids) * 4 * 8
+
+
+def test_short_responses_to_long_prompts_stay_behind_them() -> None:
+    """Whole rows would compute the prompt's attention again for every response."""
+    rows = [((2,) * 3000, (1,) * 300) for _ in range(5)]
+    assert [type(block) for block in pack(rows, CPU, torch.float32).blocks] == [LongBlock, Block]
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -8,19 +8,18 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForCausalLM, CohereConfig, Gemma2Config, GraniteConfig, LlamaConfig
 
 from hacrl.agents.backends import head
 from hacrl.agents.backends.choice import choose_backends
-from hacrl.agents.backends.fused import FusedScorer
+from hacrl.agents.backends.fused import FusedScorer, ShardedScorer
 from hacrl.agents.backends.head import OutputHead
 from hacrl.agents.backends.interfaces import Scorer
 from hacrl.agents.backends.padded import PaddedScorer, PlainScorer
 from hacrl.agents.backends.prefix_cache import SharedPrefixScorer
 from hacrl.agents.loading import with_adapters
 from hacrl.recipe.settings import LoraSettings
-from helpers_agents import random_rows, tiny_model
+from helpers_agents import Largest, random_rows, tiny_model
 from helpers_ranks import together
 
 SIZES = {
@@ -36,21 +35,6 @@ HEADS: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "multiplied": (CohereConfig, {"logit_scale": 0.25}),
     "divided": (GraniteConfig, {"logits_scaling": 4.0}),
 }
-
-
-class Largest(TorchDispatchMode):
-    """The most elements of any tensor that was computed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.elements = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        for tensor in result if isinstance(result, tuple | list) else (result,):
-            if isinstance(tensor, Tensor):
-                self.elements = max(self.elements, tensor.numel())
-        return result
 
 
 @pytest.fixture
@@ -120,7 +104,7 @@ def test_states_in_half_precision_have_log_probs_and_weight_gradients_in_full(sm
         assert float((ours - theirs).norm() / theirs.norm()) < 0.02
 
 
-@pytest.mark.parametrize("scorer", [FusedScorer, SharedPrefixScorer, PaddedScorer])
+@pytest.mark.parametrize("scorer", [FusedScorer, ShardedScorer, SharedPrefixScorer, PaddedScorer])
 def test_no_scorer_ever_holds_more_than_a_block_of_logits(
     scorer: Callable[[Any], Scorer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,11 +131,16 @@ def test_a_head_with_adapters_is_computed_in_pieces(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
-def test_a_sharded_model_computes_blocks_and_the_same_gradient(small_blocks: None) -> None:
+@pytest.mark.parametrize(
+    ("architecture", "expected"), [("gemma3", "ShardedScorer"), ("gemma2", "PaddedScorer")]
+)
+def test_a_sharded_model_computes_blocks_and_the_same_gradient(
+    architecture: str, expected: str, small_blocks: None
+) -> None:
     rows = random_rows(3, 3)
 
     def gradient(ranks: Any = None) -> tuple[str, list[Tensor]]:
-        model = tiny_model("gemma3")
+        model = tiny_model(architecture)
         backends = choose_backends(model, sharded=True)
         if ranks is not None:
             ranks.shard(model)
@@ -160,7 +149,7 @@ def test_a_sharded_model_computes_blocks_and_the_same_gradient(small_blocks: Non
         return backends.names["train"], grads
 
     name, truth = gradient()
-    assert name == "PaddedScorer"
+    assert name == expected
     for sharded_name, sharded in together(gradient):
         assert sharded_name == name
         for ours, theirs in zip(sharded, truth, strict=True):

@@ -1,4 +1,4 @@
-"""Buckets and micro-batches: nothing lost, little padded."""
+"""Buckets: nothing lost, little padded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hacrl.agents.backends.layout import BUCKET_OVERHEAD, lay_out, length_buckets
-from hacrl.agents.updater import micro_batches
 from helpers_agents import random_rows
 
 CPU = torch.device("cpu")
@@ -42,20 +41,3 @@ def test_the_layout_holds_every_token_once(seed: int, most: int) -> None:
     predecessors = layout.spread(before[layout.needed].double())
     for row, (prompt, response) in enumerate(rows):
         assert predecessors[row, : len(response)].tolist() == [prompt[-1], *response[:-1]]
-
-
-@given(seed=st.integers(0, 50), budget=st.integers(1, 120), shares=st.booleans())
-def test_micro_batches_respect_the_budget(seed: int, budget: int, shares: bool) -> None:
-    rows = random_rows(4, 4, seed=seed)
-    batches = micro_batches(rows, budget, shares)
-    assert sorted(row for batch in batches for row in batch) == list(range(len(rows)))
-    for batch in batches:
-        prompts = [rows[row][0] for row in batch]
-        tokens = sum(map(len, set(prompts) if shares else prompts)) + sum(len(rows[row][1]) for row in batch)
-        assert tokens <= budget or len(batch) == 1
-
-
-def test_micro_batches_keep_a_prompt_together() -> None:
-    rows = [((1, 2, 3), (4,)), ((5, 6, 7), (4,))] * 3
-    assert [len(batch) for batch in micro_batches(rows, 6, True)] == [3, 3]
-    assert [len(batch) for batch in micro_batches(rows, 6, False)] == [1] * 6

@@ -152,11 +152,17 @@ MODELS: dict[str, Any] = {
         (
             "fused",
             {"resources": {"ranks": 2}},
-            "decodes with CachedDecoder and trains with PaddedScorer; not with FusedDecoder, FusedScorer, "
-            "SharedPrefixScorer: several ranks hold the model, so it has to run as a whole",
+            "decodes with FusedDecoder and trains with ShardedScorer",
+        ),
+        (
+            "other",
+            {"resources": {"ranks": 2}},
+            "decodes with CachedDecoder and trains with PaddedScorer; not with SharedPrefixScorer: several "
+            "ranks hold the model, and it would run more often on some of them; not with FusedDecoder, "
+            "ShardedScorer: the fused backend does not support the architecture 'gpt2'",
         ),
     ],
-    ids=["fused", "generic", "adapters", "ranks"],
+    ids=["fused", "generic", "adapters", "ranks", "generic ranks"],
 )
 def test_the_backends_of_an_agent_and_why_no_faster_ones(
     kind: str, changes: dict[str, Any], expected: str, tmp_path: Path

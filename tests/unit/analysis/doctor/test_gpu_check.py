@@ -20,7 +20,7 @@ def test_a_check_finds_that_it_works(name: str, tmp_path: Path) -> None:
     found = CHECKS[name].run(tmp_path, "cpu")
     expected = {
         "backends": "llama, qwen3, gemma3_text",
-        "other-backends": "checkpointing: FusedScorer; ranks: PaddedScorer",
+        "other-backends": "checkpointing: FusedScorer; ranks: ShardedScorer",
         "bf16": "engine and trained model differ by",  # log-probs are computed again
     }
     assert expected.get(name, "2 steps of 2 agents") in found
@@ -34,7 +34,7 @@ def test_a_check_fails_if_nothing_is_learned(tmp_path: Path, monkeypatch: pytest
 
 def test_a_check_in_its_own_process_says_what_it_found() -> None:
     (result,) = run_checks(["other-backends"])
-    assert (result.verdict, result.detail) == ("works", "checkpointing: FusedScorer; ranks: PaddedScorer")
+    assert (result.verdict, result.detail) == ("works", "checkpointing: FusedScorer; ranks: ShardedScorer")
 
 
 @pytest.mark.parametrize(
