@@ -26,6 +26,7 @@ from hacrl.recipe.settings import (
     RewardSettings,
     RuntimeChoice,
     RuntimeSettings,
+    SampleAheadSettings,
     SamplingSettings,
     Settings,
     TaskChoice,
@@ -56,6 +57,8 @@ class Recipe(Settings):
     """Training prompts that are longer in any agent's tokens are left out; null: none is."""
     dynamic_sampling: Annotated[int, Field(ge=0)] = 0
     """How often prompts on which the rewards of each agent are all equal are replaced in a step; 0: never."""
+    sample_ahead: SampleAheadSettings | None = None
+    """`{}`: the next step's responses are drawn before this step's updates, not after; null: after."""
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """The same seed gives the same run."""
     sampling: SamplingSettings = SamplingSettings()
@@ -194,6 +197,7 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
     yield from _engines(recipe)
     yield from _quantised(recipe)
     yield from _asynchronous(recipe)
+    yield from _ahead(recipe)
     yield from _truncation(recipe)
     if recipe.dynamic_sampling and recipe.method.critic is not None:
         yield Problem(
@@ -216,6 +220,23 @@ def _asynchronous(recipe: Recipe) -> Iterator[Problem]:
     if recipe.dynamic_sampling:
         yield Problem(
             "dynamic_sampling", "expected 0 with exchange.asynchronous, where every agent has its own steps"
+        )
+
+
+def _ahead(recipe: Recipe) -> Iterator[Problem]:
+    """Responses that are drawn ahead are a step old when they are trained on."""
+    if recipe.sample_ahead is None:
+        return
+    if recipe.dynamic_sampling:
+        yield Problem(
+            "dynamic_sampling", "expected 0 with sample_ahead: other prompts would have to be drawn again"
+        )
+    late = recipe.exchange.asynchronous
+    if late is not None and late.max_staleness < 1:
+        yield Problem(
+            "exchange.asynchronous.max_staleness",
+            f"expected at least 1 with sample_ahead, got {late.max_staleness}: responses drawn ahead are a "
+            "step old when they are published",
         )
 
 

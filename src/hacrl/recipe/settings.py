@@ -412,6 +412,15 @@ class AsynchronousSettings(Settings):
     """Longest wait in a step for peers that are further behind; null: no limit."""
 
 
+class SampleAheadSettings(Settings):
+    """The responses of a step are drawn by the weights before the updates of the step before."""
+
+    correction: Literal["none", "truncated"] = "truncated"
+    """`truncated`: own updates weight responses by min(p_now / p_drawn, `correction_cap`)."""
+    correction_cap: Annotated[float, Field(ge=1)] = 2.0
+    """Upper bound of that weight."""
+
+
 def _pool_url(url: str) -> str:
     check_url(url)
     return url

@@ -214,7 +214,40 @@ class _Trainer(_Shape):
     lost: list[AgentName] = []
 
 
+class _EngineCheck(_Shape):
+    model_config = ConfigDict(extra="forbid")
+    engine_logp: float
+    trainer_logp: float
+    difference: float
+    rescored: bool
+    weight: float
+
+
+class _Rollout(_Shape):
+    """The fields of `hacrl.types.Rollout`."""
+
+    model_config = ConfigDict(extra="forbid")
+    prompt_id: str
+    sample: Count
+    text: str
+    token_ids: list[Count]
+    token_logps: list[float]
+    finish_reason: Literal["stop", "length"]
+    engine: _EngineCheck | None
+    stop: str | None
+    ending: str
+    tokens: Count
+
+
+class _Ahead(_Shape):
+    model_config = ConfigDict(extra="forbid")
+    step: Count
+    fingerprint: str
+    rollouts: list[_Rollout]
+
+
 CONFIG: TypeAdapter[Any] = TypeAdapter(_Config)
 SUMMARY: TypeAdapter[Any] = TypeAdapter(_Summary)
 EVALUATIONS: TypeAdapter[Any] = TypeAdapter(dict[AgentName, dict[str, _Evaluation]])
 TRAINER: TypeAdapter[Any] = TypeAdapter(_Trainer)
+AHEAD: TypeAdapter[Any] = TypeAdapter(dict[AgentName, _Ahead])

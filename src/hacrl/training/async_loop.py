@@ -22,7 +22,7 @@ from hacrl.runtime import Traffic
 from hacrl.sharing import LearnerBatch
 from hacrl.training.async_coordinator import AsyncCoordinator, StepSnapshot
 from hacrl.training.model_scores import add_model_scores
-from hacrl.training.rollouts import assign, draw, verify
+from hacrl.training.rollouts import assign, draw_ahead, responses, verify
 from hacrl.training.step import (
     Delivery,
     audit,
@@ -72,6 +72,8 @@ class _AgentLoop:
         self._coordinator = coordinator
         self._members = members
         self._settings = settings
+        self._age = 0 if team.ahead is None else 1
+        """Steps by which responses are old when they are published, but for the first ones."""
         self._capability = copy.deepcopy(team.capability)
         self._accepted: defaultdict[tuple[str, int], tuple[Trajectory, ...]] = defaultdict(tuple)
         """By learner and step, from all deliveries so far, so that nothing is verified twice."""
@@ -92,11 +94,13 @@ class _AgentLoop:
         """The stages of `train_step` for one agent."""
         team, name, step = self._team, member.name, record.step
         asked = assign(team, team.order.batch(step), self._members)[name]
-        record.fingerprints = {name: member.policy.fingerprint()}
-        drawn = draw(team, member, asked, record)
+        record.weights = {name: member.policy.fingerprint()}
+        record.fingerprints = dict(record.weights)
+        drawn = responses(team, member, asked, record)
         with self._lock:
             record.trajectories = verify(team, member, asked, drawn, record)
         self._coordinator.publish(name, record)
+        draw_ahead(team, member, self._members, record)
         if member.trains:
             self._train(member, record)
         record.traffic = self._traffic(name)
@@ -119,7 +123,7 @@ class _AgentLoop:
     def _wait(self, name: str, step: int) -> list[StepSnapshot]:
         """What has been published once the agent's sources are not too far behind."""
         sources, settings = self._team.topology[name], self._settings
-        self._coordinator.wait(step, sources, settings.max_staleness, settings.wait_seconds)
+        self._coordinator.wait(step, sources, settings.max_staleness - self._age, settings.wait_seconds)
         return self._coordinator.snapshots(name, step, sources)
 
     def _build_batch(
@@ -129,7 +133,7 @@ class _AgentLoop:
         name, omega = member.name, self._omega(snapshots)
         batches, ages = [], []
         for snapshot in snapshots:
-            late = record.step - snapshot.step
+            late = record.step - snapshot.step + (self._age if snapshot.step > 1 else 0)
             peers = len(_responses(snapshot, snapshot.new - {name}))
             if late > self._settings.max_staleness:
                 record.dropped[name] += peers

@@ -19,7 +19,7 @@ from hacrl.sharing import LearnerBatch, Reencoder, RewardTable, UpdateGroup
 from hacrl.sharing.alignment import Span, common_spans, shared_out, token_ends
 from hacrl.sharing.reencode import Encoded
 from hacrl.training.team import Member, Team
-from hacrl.types import EngineCheck, MiniBatch, Prompt, TrainingRow
+from hacrl.types import EngineCheck, MiniBatch, Prompt, TrainingRow, Trajectory
 
 Logps = tuple[float, ...]
 Place = tuple[str, int]
@@ -51,7 +51,7 @@ def likelihood(
 
 
 def add_engine_weights(batch: LearnerBatch, checks: Checks) -> LearnerBatch:
-    """The batch with the learner's own rows weighted by the engine checks of its responses.
+    """The batch with the learner's own rows weighted by the checks of its responses.
 
     Peers' rows are unchanged: their ratio already uses the log-probs of the source's trained model.
     """
@@ -59,9 +59,35 @@ def add_engine_weights(batch: LearnerBatch, checks: Checks) -> LearnerBatch:
         return batch
 
     def weighted(row: TrainingRow) -> TrainingRow:
-        return replace(row, weight=checks[row.prompt_id, row.sample].weight) if row.own else row
+        return replace(row, weight=row.weight * checks[row.prompt_id, row.sample].weight) if row.own else row
 
     return _each_mini_batch(batch, lambda _, rows: tuple(map(weighted, rows)))
+
+
+def present_logps(
+    team: Team,
+    member: Member,
+    prompts: Iterable[Prompt],
+    trajectories: Iterable[Trajectory],
+    checks: dict[Place, EngineCheck],
+) -> tuple[Trajectory, ...]:
+    """The responses, the learner's own with the log-probs of its present weights, which did not draw them.
+
+    So its updates start at a ratio of 1, as they do without drawing ahead. Into `checks` go the weights that
+    correct for it (`sample_ahead`).
+    """
+    settings = team.recipe.sample_ahead
+    assert settings is not None, "nothing is drawn ahead"
+    cap = settings.correction_cap if settings.correction == "truncated" else None
+    by_id = {prompt.id: prompt for prompt in prompts}
+    found = list(trajectories)
+    own = [place for place, t in enumerate(found) if t.source == member.name]
+    rows = [(member.policy.encoder.encode_prompt(by_id[found[n].prompt_id]), found[n].token_ids) for n in own]
+    for place, logps in zip(own, member.policy.score(rows) if rows else [], strict=True):
+        drawn = found[place]
+        checks[drawn.prompt_id, drawn.sample] = compared(drawn.token_logps, logps, cap=cap)
+        found[place] = replace(drawn, token_logps=logps)
+    return tuple(found)
 
 
 def add_model_scores(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 
 from hacrl.sharing import collect
+from hacrl.training.ahead import DrawnAhead
 from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Member, Team
 from hacrl.types import Prompt, Rollout, Trajectory
@@ -24,6 +27,8 @@ def draw_step(team: Team, record: StepRecord) -> list[Prompt]:
     record.prompts = tuple(prompts)
     asked = assign(team, prompts, team.active)
     record.trajectories = draw_all(team, asked, record)
+    if team.ahead is not None:
+        return prompts
     others = team.order.others(record.step)
     for _ in range(team.recipe.dynamic_sampling):
         useless = without_advantage(record.trajectories)
@@ -47,12 +52,44 @@ def assign(team: Team, prompts: Sequence[Prompt], members: Sequence[Member]) -> 
 def draw_all(team: Team, asked: Asked, record: StepRecord) -> tuple[Trajectory, ...]:
     """The verified responses of all agents to the prompts they are asked."""
     members = [member for member in team.active if asked[member.name]]
-    drawn = team.each(lambda member: draw(team, member, asked[member.name], record), members)
-    found: tuple[Trajectory, ...] = ()
-    for member in members:
-        if member.name in drawn:  # a lost agent has none
-            found += verify(team, member, asked[member.name], drawn[member.name], record)
+    drawn = team.each(lambda member: responses(team, member, asked[member.name], record), members)
+    with ExitStack() as beside:
+        if team.ahead is not None:  # agents draw while verifiers, in processes of their own, work
+            beside.enter_context(_drawing_ahead(team, record))
+        found: tuple[Trajectory, ...] = ()
+        for member in members:
+            if member.name in drawn:  # a lost agent has none
+                found += verify(team, member, asked[member.name], drawn[member.name], record)
     return found
+
+
+@contextmanager
+def _drawing_ahead(team: Team, record: StepRecord) -> Iterator[None]:
+    """Have all agents draw the next step's responses beside what is done here."""
+    active = team.active
+    with ThreadPoolExecutor(1) as thread:
+        drawing = thread.submit(team.each, lambda member: draw_ahead(team, member, active, record), active)
+        yield
+        drawing.result()
+
+
+def responses(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> list[Rollout]:
+    """One agent's responses to the step's prompts: drawn ahead in the step before, or now."""
+    drawn = None if team.ahead is None else team.ahead.take(member.name, record.step)
+    if drawn is None:
+        return draw(team, member, prompts, record)
+    record.fingerprints[member.name] = drawn.fingerprint
+    return list(drawn.rollouts)
+
+
+def draw_ahead(team: Team, member: Member, members: Sequence[Member], record: StepRecord) -> None:
+    """Have the agent draw the next step's responses by its present weights, if the recipe says so."""
+    step = record.step + 1
+    if team.ahead is None or step > team.recipe.steps:
+        return
+    if asked := assign(team, team.order.batch(step), members)[member.name]:
+        drawn = draw(team, member, asked, record, step)
+        team.ahead.keep(member.name, DrawnAhead(step, record.weights[member.name], tuple(drawn)))
 
 
 def without_advantage(trajectories: Iterable[Trajectory]) -> set[str]:
@@ -67,10 +104,12 @@ def without_advantage(trajectories: Iterable[Trajectory]) -> set[str]:
     return {prompt_id for prompt_id, _ in rewards} - useful
 
 
-def draw(team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord) -> list[Rollout]:
-    """One agent's responses to the prompts."""
+def draw(
+    team: Team, member: Member, prompts: Sequence[Prompt], record: StepRecord, step: int | None = None
+) -> list[Rollout]:
+    """One agent's responses to the prompts of this step or of a later `step`."""
     with record.timed(f"sample/{member.name}"):
-        return member.policy.sample(prompts, member.samples, team.sampling, team.seed(record.step))
+        return member.policy.sample(prompts, member.samples, team.sampling, team.seed(step or record.step))
 
 
 def verify(

@@ -14,7 +14,7 @@ from typing import Any
 from hacrl.recipe import RecipeError, recipe_differences
 from hacrl.recipe.problems import Problem
 from hacrl.runs.checkpoints import Checkpoint, CheckpointStore, Contents
-from hacrl.runs.contents import TRAINER, check
+from hacrl.runs.contents import AHEAD, TRAINER, check
 from hacrl.runs.directory import RunDirectory, step_files
 from hacrl.runs.files import make_directory, remove_file, write_atomic
 from hacrl.runs.json_files import step_of, truncate_jsonl
@@ -39,6 +39,8 @@ from hacrl.training.update_log import forget_after, write_updates, write_warning
 from hacrl.training.updates import update_records
 
 TRAINER_FILE = "trainer.json"
+AHEAD_FILE = "ahead.json"
+"""Responses that were drawn ahead (`sample_ahead`)."""
 
 
 class Stopped(Exception):
@@ -245,7 +247,8 @@ class Run:
         )
         for name in team.lost:  # an agent lost while saving may have left a partial state
             shutil.rmtree(directory / state_directory(name), ignore_errors=True)
-        return {
+        ahead = {} if team.ahead is None else {AHEAD_FILE: team.ahead.state_dict()}
+        return ahead | {
             TRAINER_FILE: {
                 "recipe": team.recipe.resolved(),
                 "dtypes": dict(team.dtypes),
@@ -289,6 +292,8 @@ class Run:
             totals={name: Counter(totals) for name, totals in state["totals"].items()},
             before=_from_json(state["before"]),
         )
+        if self.team.ahead is not None:
+            self.team.ahead.load_state_dict(read_ahead(checkpoint))
         self.team.load_capabilities(state)
         self.team.retired.update(state["retired"])
         self._alerts.load_state_dict(state["alerts"])
@@ -305,6 +310,13 @@ def read_trainer(checkpoint: Checkpoint) -> dict[str, Any]:
     """What a checkpoint says besides the agents' states."""
     state: dict[str, Any] = checkpoint.json(TRAINER_FILE)
     check(checkpoint.path / TRAINER_FILE, TRAINER, state, "the state of a training run")
+    return state
+
+
+def read_ahead(checkpoint: Checkpoint) -> dict[str, Any]:
+    """The responses in a checkpoint that were drawn ahead."""
+    state: dict[str, Any] = checkpoint.json(AHEAD_FILE)
+    check(checkpoint.path / AHEAD_FILE, AHEAD, state, "responses that were drawn ahead")
     return state
 
 

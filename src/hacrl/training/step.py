@@ -20,7 +20,7 @@ from hacrl.agents.updater import UpdateReport
 from hacrl.methods import View
 from hacrl.sharing import LearnerBatch, Reencoder, arrange, build_batches, own_ending
 from hacrl.training.beliefs import learn_outcomes
-from hacrl.training.model_scores import add_engine_weights, add_model_scores, likelihood
+from hacrl.training.model_scores import add_engine_weights, add_model_scores, likelihood, present_logps
 from hacrl.training.rollouts import draw_step
 from hacrl.training.step_metrics import method_metrics
 from hacrl.training.step_record import StepRecord
@@ -33,7 +33,8 @@ def train_step(team: Team, step: int) -> StepRecord:
     """One step: sample, verify, share, and train every agent on the responses it receives."""
     record, started = StepRecord(step), time.perf_counter()
     team.runtime.traffic()  # discard what was moved between steps
-    record.fingerprints = team.each(lambda member: member.policy.fingerprint())
+    record.weights = team.each(lambda member: member.policy.fingerprint())
+    record.fingerprints = dict(record.weights)
     prompts = draw_step(team, record)  # 1.-3. prompts, responses of the old policies, their rewards
 
     team.capability.update(*batch_means(team, record.drawn))  # 4. capability
@@ -119,6 +120,10 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
     """The batch before other models score it: the method's loss terms as rows in mini-batches."""
     assert member.learner is not None, "only an agent that trains has batches"
     by_id = {prompt.id: prompt for prompt in received.prompts}
+    if received.step == record.step and record.drawn_ahead(member.name):
+        checks = record.ahead_checks[member.name]
+        rescored = present_logps(team, member, received.prompts, received.trajectories, checks)
+        received = replace(received, trajectories=rescored)
     table = arrange(received.step, (*received.trajectories, *received.pooled), team.sources, list(by_id))
     tokens = Reencoder(member.learner, by_id, own_ending(received.trajectories, member.name))
     changed = member.name in received.trained_on
@@ -145,7 +150,8 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
     batch = build_batches(table, tokens, terms, team.recipe.exchange, team.recipe.own_mini_batches)
     if team.recipe.updates.mask_truncated:
         batch.left_out["truncated"] += int((table.mask & view.new & ~view.trainable).sum())
-    return add_engine_weights(batch, record.engine_checks[member.name])
+    batch = add_engine_weights(batch, record.engine_checks[member.name])
+    return add_engine_weights(batch, record.ahead_checks[member.name])
 
 
 def audited(team: Team, step: int) -> bool:

@@ -26,7 +26,8 @@ def step_metrics(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]
         prefix = f"agent/{member.name}"
         own = [t for t in record.drawn if t.source == member.name]
         checks = record.engine_checks[member.name].values()
-        for key, value in (*_responses(own), *_engine(checks)):
+        ahead = record.ahead_checks[member.name].values()
+        for key, value in (*_responses(own), *_engine(checks), *_ahead(ahead)):
             if member.trains or key != "frac_reward_zero_std":  # equal rewards cost a peer nothing
                 values[f"{prefix}/{key}"] = value
         if team.recipe.dynamic_sampling:
@@ -124,6 +125,15 @@ def _engine(checks: Collection[EngineCheck]) -> Iterator[tuple[str, float]]:
         yield "engine/logp_difference_max", max(check.difference for check in checks)
         yield "engine/rescored", sum(check.rescored for check in checks)
         yield "engine/weight", _mean([check.weight for check in checks])
+
+
+def _ahead(checks: Collection[EngineCheck]) -> Iterator[tuple[str, float]]:
+    """The responses' log-probs under the weights that drew them and under the present ones."""
+    if checks:
+        yield "ahead/logp", _mean([check.engine_logp for check in checks])
+        yield "ahead/present_logp", _mean([check.trainer_logp for check in checks])
+        yield "ahead/logp_difference_max", max(check.difference for check in checks)
+        yield "ahead/weight", _mean([check.weight for check in checks])
 
 
 def _cross(team: Team, record: StepRecord, updates: Sequence[UpdateRecord]) -> dict[str, float]:

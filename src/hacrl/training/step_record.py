@@ -91,11 +91,17 @@ class StepRecord:
     unscorable: Counter[str] = field(default_factory=Counter, metadata=ADD)
     """Responses without a reward, by cause."""
     fingerprints: dict[str, str] = field(default_factory=dict, metadata=BY_AGENT)
-    """Of every agent's weights when it sampled."""
+    """Of every agent's weights when it sampled ..."""
+    weights: dict[str, str] = field(default_factory=dict, metadata=BY_AGENT)
+    """... and before its updates: others, if the responses were drawn ahead."""
     engine_checks: defaultdict[str, dict[tuple[str, int], EngineCheck]] = field(
         default_factory=lambda: defaultdict(dict), metadata=BY_AGENT
     )
-    """By agent, then prompt and sample: the checks of responses drawn by an engine."""
+    """By agent, then prompt and sample: the checks of responses drawn by an engine ..."""
+    ahead_checks: defaultdict[str, dict[tuple[str, int], EngineCheck]] = field(
+        default_factory=lambda: defaultdict(dict), metadata=BY_AGENT
+    )
+    """... and of those drawn ahead, by earlier weights."""
     failures: dict[str, str] = field(default_factory=dict, metadata=BY_AGENT)
     """Agents whose updates failed in this step, and why; the failed update has not changed the weights."""
     cosines: dict[tuple[str, str], dict[str, float]] = field(default_factory=dict, metadata=BY_AGENT)
@@ -128,6 +134,10 @@ class StepRecord:
     def drawn(self) -> tuple[Trajectory, ...]:
         """All responses, those to replaced prompts included."""
         return self.trajectories + self.replaced
+
+    def drawn_ahead(self, agent: str) -> bool:
+        """Whether other weights than the agent's present ones drew its responses."""
+        return agent in self.weights and self.weights[agent] != self.fingerprints[agent]
 
     def replace(self, prompts: Mapping[str, Prompt], trajectories: Sequence[Trajectory]) -> None:
         """Put other prompts and the responses to them in the place of some."""

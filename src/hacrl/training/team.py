@@ -33,6 +33,7 @@ from hacrl.sharing import Learner, Reverify
 from hacrl.tasks import Task
 from hacrl.tasks.toy_models import models as toy_models
 from hacrl.tasks.toy_models.tokenizers import make_tokenizer
+from hacrl.training.ahead import SampledAhead
 from hacrl.training.peers import make_peers
 from hacrl.training.prompt_lengths import short_enough
 from hacrl.types import Prompt, Trajectory
@@ -156,6 +157,8 @@ class Team:
     lost: set[str] = field(default_factory=set)
     """Retired agents whose weights are lost."""
     deliver: Deliver = deliver_all
+    ahead: SampledAhead | None = None
+    """Responses of the next step, if they are drawn ahead."""
     pool: PoolLink | None = None
     """Responses of other runs; only a training run has it."""
 
@@ -303,6 +306,7 @@ def build_team(
         runtime=runtime,
         dtypes=dtypes,
         deliver=deliver or deliver_all,
+        ahead=None if recipe.sample_ahead is None else SampledAhead(),
     )
 
 

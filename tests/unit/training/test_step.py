@@ -50,6 +50,7 @@ def part(agent: str, *prompts: str) -> StepRecord:
         pool=Counter(sent=1),
         notices=(f"notice of {agent}",),
         fingerprints={agent: f"weights-{agent}"},
+        weights={agent: f"later-weights-{agent}"},
         failures={agent: "no"},
         cosines={("x", agent): {"cosine": 0.5}},
         staleness={agent: 1.5},
@@ -62,6 +63,7 @@ def part(agent: str, *prompts: str) -> StepRecord:
         traffic={agent: Traffic(1, 2)},
     )
     record.engine_checks[agent]["p", 0] = check
+    record.ahead_checks[agent]["p", 0] = check
     record.seconds.update({"verify": 1.25, f"update/{agent}": 2.0})
     return record
 
@@ -81,7 +83,8 @@ def test_merging_loses_nothing_that_an_agent_recorded() -> None:
     assert whole.notices == ("notice of a", "notice of b")
     assert whole.dropped == {"a": 3, "b": 3}
     assert whole.seconds == {"verify": 2.5, "update/a": 2.0, "update/b": 2.0}
-    assert whole.engine_checks.keys() == {"a", "b"}
+    assert whole.engine_checks.keys() == whole.ahead_checks.keys() == {"a", "b"}
+    assert whole.drawn_ahead("a")
     assert whole.method_metrics.keys() == {"agent/a/gate/accepted", "agent/b/gate/accepted"}
     assert whole.cosines.keys() == {("x", "a"), ("x", "b")}
     assert (whole.began, whole.begins, whole.ends) == (4.0, {"verify": 6.0}, {"verify": 7.5})
