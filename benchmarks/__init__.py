@@ -2,6 +2,7 @@
 
     python -m benchmarks.trl        one training step beside the same step of TRL
     python -m benchmarks.vllm       generation with a real model beside vLLM
+    python -m benchmarks.engines    whether `hacrl simulate` predicts how long vLLM takes
     python -m benchmarks.real       training steps of real models together
     python -m benchmarks.scaling    how the cost of a step grows
     python -m benchmarks.long_responses  peak memory of ranks that learn from long responses

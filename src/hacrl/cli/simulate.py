@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from hacrl.cli.common import fail, finite, say, user_errors
 
 if TYPE_CHECKING:
+    from hacrl.analysis.simulate.engines import Place
     from hacrl.analysis.simulate.hardware import Hardware
     from hacrl.recipe import Recipe
 
@@ -40,6 +41,13 @@ def simulate(
             min=1, callback=finite, show_default="sampling.max_new_tokens", help="Mean length of a response."
         ),
     ] = None,
+    engines: Annotated[
+        str,
+        typer.Option(
+            help="vLLM draws for agents whose engine is vllm (recipe); for all, with a cache in what is left "
+            "of each GPU (beside); or for all, in turns with training on all GPUs (turns)."
+        ),
+    ] = "recipe",
     check: Annotated[
         bool, typer.Option("--check", help="Predict measured steps on this machine instead.")
     ] = False,
@@ -58,9 +66,8 @@ def simulate(
 
         from hacrl.recipe import load_recipe
 
-        _forecast(
-            load_recipe(recipe, overrides or ()), hardware, run, prompt_tokens, response_tokens, markdown
-        )
+        changed = load_recipe(recipe, overrides or ())
+        _forecast(changed, hardware, run, engines, prompt_tokens, response_tokens, markdown)
 
 
 def _check(markdown: bool) -> None:
@@ -77,17 +84,21 @@ def _forecast(
     recipe: Recipe,
     name: str,
     run: Path | None,
+    engines: str,
     prompt_tokens: float,
     response_tokens: float | None,
     markdown: bool,
 ) -> None:
     from hacrl.analysis.doctor import examine
+    from hacrl.analysis.simulate.engines import PLACES, engine_plans
     from hacrl.analysis.simulate.forecast import forecast, forecast_tables
     from hacrl.analysis.simulate.hardware import scaled_to
     from hacrl.analysis.simulate.work import Lengths
     from hacrl.analysis.tables import print_tables
     from hacrl.recipe import RecipeError
 
+    if engines not in PLACES:
+        raise ValueError(f"--engines {engines!r}: choose one of {', '.join(PLACES)}")
     found = examine(recipe)
     if found.errors:
         raise RecipeError("the recipe", found.errors)
@@ -103,8 +114,9 @@ def _forecast(
     longest = recipe.sampling.max_new_tokens
     lengths = Lengths(prompt_tokens, min(response_tokens or longest, longest), longest)
     verifier = recipe.reward.verifier or (found.task.verifier if found.task else "math")
-    cost = forecast(recipe, facts, lengths, chosen, verifier)
-    print_tables(forecast_tables(recipe, found.agents, cost), markdown=markdown)
+    plans = engine_plans(found, cast("Place", engines))
+    cost = forecast(recipe, facts, lengths, chosen, verifier, plans)
+    print_tables(forecast_tables(recipe, found.agents, cost, plans), markdown=markdown)
     say(
         f"{chosen.name}: {chosen.origin}. Prompts of {prompt_tokens:g} and responses of "
         f"{lengths.response:g} tokens on average, the longest {longest}."

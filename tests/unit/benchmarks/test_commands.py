@@ -155,6 +155,7 @@ def test_gold_answers_are_written_as_responses(tmp_path: Path) -> None:
         "trl",
         "scaling",
         "long_responses",
+        "engines",
         "two_cores",
         "steps",
         "runtimes",

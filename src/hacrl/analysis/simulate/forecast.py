@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hacrl.analysis.doctor import AgentPlan
 from hacrl.analysis.doctor.memory import in_units
 from hacrl.analysis.doctor.models import ModelFacts
+from hacrl.analysis.simulate.engines import EnginePlan, engine_cost, on_all_devices
 from hacrl.analysis.simulate.hardware import Hardware, LoopCost
 from hacrl.analysis.simulate.work import (
     Lengths,
@@ -42,6 +43,10 @@ class AgentCost:
     """Received by each rank from the others of the agent."""
     loop_bytes: float
     """Between the agent's process and the loop, both ways."""
+    sync: float = 0.0
+    """Bringing the weights to its engine, and itself back to its devices."""
+    score: float = 0.0
+    """Scoring what its engine has drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +59,13 @@ class StepCost:
     verify: float
     exchange: float
     """Building training rows, and moving responses and rows."""
+    ahead: bool = False
+    """Whether agents draw while verifiers work (`sample_ahead`)."""
 
     @property
     def sample(self) -> float:
-        """Of all agents, with gathering the weights."""
-        return self._all([agent.sample + agent.gather for agent in self.agents.values()])
+        """Of all agents, with gathering the weights and handing them to engines."""
+        return self._all([a.sample + a.gather + a.sync + a.score for a in self.agents.values()])
 
     @property
     def update(self) -> float:
@@ -67,8 +74,8 @@ class StepCost:
 
     @property
     def loop(self) -> float:
-        """Between sampling and updates."""
-        return self.verify + self.exchange
+        """Between sampling and updates, as far as nobody draws meanwhile."""
+        return self.exchange + (max(0.0, self.verify - self.sample) if self.ahead else self.verify)
 
     @property
     def total(self) -> float:
@@ -80,24 +87,37 @@ class StepCost:
 
 
 def forecast(
-    recipe: Recipe, facts: dict[str, ModelFacts], lengths: Lengths, hardware: Hardware, verifier: str
+    recipe: Recipe,
+    facts: dict[str, ModelFacts],
+    lengths: Lengths,
+    hardware: Hardware,
+    verifier: str,
+    engines: Mapping[str, EnginePlan] | None = None,
 ) -> StepCost:
-    """What one step costs."""
+    """What one step costs; `engines` draw the responses of the agents that have some."""
     names = [agent.name for agent in recipe.agents if agent.has_model]
+    engines = engines or {}
     loads = {name: workload(recipe, name, lengths, hardware.width) for name in names}
-    agents = {
-        name: _agent_cost(facts[name], load, hardware, _link(recipe, name, hardware))
-        for name, load in loads.items()
-    }
+    loads = on_all_devices(loads, engines)
+    agents = {}
+    for name, load in loads.items():
+        link = _link(recipe, name, hardware)
+        agents[name] = _agent_cost(facts[name], load, hardware, link)
+        if name in engines:
+            cost = engine_cost(facts[name], load, engines[name], hardware, link)
+            agents[name] = replace(agents[name], sample=cost.generate, sync=cost.sync, score=cost.score)
     responses = sum(load.responses for load in loads.values())
     building = sum(loop_seconds(load, hardware.loop) for load in loads.values())
     on_ray = recipe.runtime.name == "ray"
     moved = sum(cost.loop_bytes for cost in agents.values()) if on_ray else 0.0
     return StepCost(
         agents=agents,
-        parallel=on_ray and not recipe.runtime.share_devices,
+        parallel=on_ray
+        and not recipe.runtime.share_devices
+        and not any(plan.in_turns for plan in engines.values()),
         verify=responses * SECONDS_PER_RESPONSE.get(verifier, SECONDS_PER_RESPONSE["math"]),
         exchange=building + moved / hardware.network,
+        ahead=recipe.sample_ahead is not None,
     )
 
 
@@ -127,16 +147,22 @@ def _agent_cost(facts: ModelFacts, load: Workload, hardware: Hardware, link: flo
     )
 
 
-def forecast_tables(recipe: Recipe, plans: Sequence[AgentPlan], cost: StepCost) -> list[TextTable]:
-    """A table of the agents, and one of the whole step."""
+def forecast_tables(
+    recipe: Recipe,
+    plans: Sequence[AgentPlan],
+    cost: StepCost,
+    engines: Mapping[str, EnginePlan] | None = None,
+) -> list[TextTable]:
+    """A table of the agents, one of their engines if there are any, and one of the whole step."""
+    engines = engines or {}
     agents = [
         (
             plan.name,
-            str(plan.ranks),
+            str(engines[plan.name].devices if plan.name in engines else plan.ranks),
             *(f"{seconds:.3g}" for seconds in (agent.sample, agent.gather, agent.update, agent.shard)),
             in_units(agent.rank_bytes),
             in_units(agent.loop_bytes),
-            in_units(plan.memory.kept + plan.memory.passing) if plan.memory else "?",
+            _memory(plan, engines.get(plan.name)),
         )
         for plan, agent in ((plan, cost.agents[plan.name]) for plan in plans)
     ]
@@ -153,9 +179,46 @@ def forecast_tables(recipe: Recipe, plans: Sequence[AgentPlan], cost: StepCost) 
     header = ("agent", "ranks", "sample", "gather", "update", "shard", "to a rank", "to the loop", "memory")
     return [
         TextTable("Seconds of one step; bytes moved in it; memory of each device", header, agents),
+        *_engine_tables(cost, engines),
         TextTable(
             f"The step, agents {order}; {recipe.steps} steps take {hours:.3g} hours",
             ("phase", "seconds", "share"),
             step,
         ),
     ]
+
+
+def _memory(plan: AgentPlan, engine: EnginePlan | None) -> str:
+    if engine is not None:
+        return in_units(engine.memory)
+    return in_units(plan.memory.kept + plan.memory.passing) if plan.memory else "?"
+
+
+def _engine_tables(cost: StepCost, engines: Mapping[str, EnginePlan]) -> list[TextTable]:
+    """What engines add to an agent's step; nothing without any."""
+    if not engines:
+        return []
+    header = (
+        "agent",
+        "engines",
+        "GPUs each",
+        "responses at once",
+        "generate",
+        "sync",
+        "score",
+        "to CPU memory",
+    )
+    rows = [
+        (
+            name,
+            str(plan.devices // plan.split),
+            str(plan.split),
+            str(plan.rows),
+            *(f"{seconds:.3g}" for seconds in (agent.sample, agent.sync, agent.score)),
+            in_units(plan.moved),
+        )
+        for name, plan in engines.items()
+        for agent in (cost.agents[name],)
+    ]
+    where = "in turns with training" if any(plan.in_turns for plan in engines.values()) else "beside training"
+    return [TextTable(f"vLLM, {where}: seconds of one step", header, rows)]

@@ -57,31 +57,49 @@ class Hardware:
     loop: LoopCost
     width: int
     """Bytes per number in computations."""
+    engine: Cost | None = None
+    """Of vLLM, whose passes are steps of the engine; None: not known."""
+    host: float = float("inf")
+    """Bytes per second between a device and CPU memory, in one direction."""
 
 
 ARITHMETIC_REACHED, MEMORY_REACHED, LINK_REACHED = 0.5, 0.7, 0.7
 """Assumed shares of the published peaks."""
 LAYER_START = 100e-6
 """Assumed seconds to launch the kernels of one layer, one after the other."""
+ENGINE_STEP = 2e-3
+"""Assumed seconds of vLLM's scheduler, sampler and CUDA graph in a step of the engine."""
 LOOP = LoopCost(per_response=117e-6, per_token=0.9e-6)
 """Of one core, measured: `hacrl simulate --check` prints it."""
 
 
-def _gpu(name: str, flops: float, memory: float, link: float, network: float) -> Hardware:
+def _gpu(name: str, flops: float, memory: float, link: float, network: float, host: float) -> Hardware:
     """From the published peaks of a GPU, in bytes and operations per second."""
     cost = Cost(1 / (ARITHMETIC_REACHED * flops), 1 / (MEMORY_REACHED * memory), LAYER_START)
     origin = (
         f"assumed, not measured: {ARITHMETIC_REACHED:.0%} of the published peak in arithmetic, "
-        f"{MEMORY_REACHED:.0%} in memory and links, {1e6 * LAYER_START:.0f} microseconds to start a layer"
+        f"{MEMORY_REACHED:.0%} in memory and links, {1e6 * LAYER_START:.0f} microseconds to start a layer, "
+        f"{1e3 * ENGINE_STEP:.0f} milliseconds for a step of vLLM"
     )
-    return Hardware(name, origin, cost, cost, LINK_REACHED * link, LINK_REACHED * network, LOOP, width=2)
+    return Hardware(
+        name,
+        origin,
+        cost,
+        cost,
+        LINK_REACHED * link,
+        LINK_REACHED * network,
+        LOOP,
+        width=2,
+        engine=replace(cost, per_pass=ENGINE_STEP),
+        host=LINK_REACHED * host,
+    )
 
 
 GPUS = {
-    "h100": _gpu("H100 SXM, bf16", flops=989e12, memory=3.35e12, link=450e9, network=50e9),
-    "a100": _gpu("A100 SXM 80 GB, bf16", flops=312e12, memory=2.04e12, link=300e9, network=25e9),
+    "h100": _gpu("H100 SXM, bf16", flops=989e12, memory=3.35e12, link=450e9, network=50e9, host=64e9),
+    "a100": _gpu("A100 SXM 80 GB, bf16", flops=312e12, memory=2.04e12, link=300e9, network=25e9, host=32e9),
 }
-"""Published peaks: dense bf16, HBM, NVLink in one direction; a network of 400 and 200 Gbit/s."""
+"""Published peaks: dense bf16, HBM, NVLink and PCIe in one direction; a network of 400 and 200 Gbit/s."""
 
 
 def scaled_to(directory: Path, prompt_tokens: float, hardware: Hardware) -> Hardware:
@@ -90,6 +108,10 @@ def scaled_to(directory: Path, prompt_tokens: float, hardware: Hardware) -> Hard
     recipe, metrics = saved_recipe(run), run.metrics
     sample = update = predicted_sample = predicted_update = 0.0
     for agent in (agent for agent in recipe.agents if agent.trains):
+        if agent.engine is not None:
+            raise ValueError(
+                f"--from {directory}: vLLM drew for {agent.name}, whose costs are not scaled yet"
+            )
         facts = _facts(agent.model, directory)
         load = _load(recipe, agent.name, prompt_tokens, metrics, hardware.width)
         sample += _median(metrics, f"time/sample/{agent.name}", directory)

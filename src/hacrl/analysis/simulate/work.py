@@ -120,6 +120,20 @@ def updating(facts: ModelFacts, load: Workload) -> Work:
     return Work(forwards * forward, moved, forwards * facts.layers * micro_batches(load))
 
 
+def scoring(facts: ModelFacts, load: Workload) -> Work:
+    """A forward pass over the agent's own responses and their prompts."""
+    fed, drawn = (
+        load.prompts * load.prompt_tokens / load.ranks,
+        load.responses * load.response_tokens / load.ranks,
+    )
+    attended = fed * load.prompt_tokens / 2 + drawn * (load.prompt_tokens + load.response_tokens / 2)
+    passes = math.ceil((fed + drawn) / load.tokens_per_micro_batch)
+    moved = 2 * (fed + drawn) * facts.layers * kept_per_layer(facts) * load.width  # written and read
+    moved += 2 * drawn * 8 * facts.vocabulary + passes * load.width * facts.parameters
+    flops = forward_flops(facts, fed + drawn, predicted=drawn, attended=attended)
+    return Work(flops, moved, passes * facts.layers)
+
+
 def micro_batches(load: Workload) -> int:
     """Of all updates together, at least one each."""
     if not load.updates:
