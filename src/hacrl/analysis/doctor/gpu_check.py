@@ -219,7 +219,7 @@ def _on_ray(ranks: int, **agent: Any) -> Callable[[Path, str], str]:
 CHECKS = {
     "devices": Check("GPUs", _devices, gpus=1),
     "backends": Check("fused backend", _backends),
-    "other-backends": Check("checkpointed and padded backends", _other_backends),
+    "other-backends": Check("checkpointed and sharded backends", _other_backends),
     "cpu": Check("the same log-probs as on the CPU", _agrees_with_cpu, gpus=1),
     "fp32": Check("training in fp32", _trained({"dtype": "float32"})),
     "bf16": Check("training in bf16", _trained({"dtype": "bfloat16"})),
