@@ -99,23 +99,27 @@ def add_model_scores(
 ) -> LearnerBatch:
     """The batch with scores: of scorers that a loss term names, of the critic, of the learner itself.
 
-    Where the learner's log-probs differ from those it drew its responses with, `checks` has both.
+    If it computes in half precision, `checks` has its log-probs and those it drew its responses with.
     """
     scorers = _Scorers(team, member, {prompt.id: prompt for prompt in prompts}, batch.left_out)
     scored = _each_mini_batch(batch, scorers.scored)
-    prepared = [_prepared(member.policy, group, checks) for group in scored.update_groups]
-    return replace(scored, update_groups=tuple(prepared))
+    groups = []
+    for group in scored.update_groups:
+        ratios = group.scorer is None and takes_ratios(group.objective)
+        mini_batches = member.policy.prepare(group.mini_batches, ratios)
+        if ratios and team.dtypes[member.name] != "float32":
+            _compare(group.mini_batches, mini_batches, checks)
+        groups.append(replace(group, mini_batches=mini_batches))
+    return replace(scored, update_groups=tuple(groups))
 
 
-def _prepared(learner: Agent, group: UpdateGroup, checks: dict[Place, EngineCheck]) -> UpdateGroup:
-    ratios = group.scorer is None and takes_ratios(group.objective)
-    mini_batches = learner.prepare(group.mini_batches, ratios)
-    pairs = zip(chain(*group.mini_batches), chain(*mini_batches), strict=True) if ratios else ()
-    for row, prepared in pairs:
-        if row.source_logps != prepared.source_logps:
-            check = compared(row.source_logps, prepared.source_logps)
-            checks.setdefault((row.prompt_id, row.sample), check)
-    return replace(group, mini_batches=mini_batches)
+def _compare(
+    drawn: Iterable[MiniBatch], prepared: Iterable[MiniBatch], checks: dict[Place, EngineCheck]
+) -> None:
+    for before, after in zip(chain(*drawn), chain(*prepared), strict=True):
+        if before.own and before.advantage:  # the others were not computed
+            check = compared(before.source_logps, after.source_logps)
+            checks.setdefault((before.prompt_id, before.sample), check)
 
 
 class _Scorers:
