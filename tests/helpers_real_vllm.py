@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
@@ -17,6 +18,14 @@ BOUND = 1e-4
 """Largest difference of one token's log-prob in fp32; docs/vllm.md has what was measured."""
 GREEDY = SamplingSettings(max_new_tokens=40).as_greedy()
 SMALL_CACHE = VllmSettings(cache_gigabytes=0.05)
+HELPERS = {"PYTHONPATH": str(Path(__file__).parent)}
+TRAIN = """
+import json
+from pathlib import Path
+from helpers_train import run
+run(json.loads(Path("recipe.json").read_text()), Path("run"))
+"""
+"""A run in a process of its own: where vLLM was imported, Ray was too, before hacrl could set it up."""
 
 
 def network(architecture: str) -> PreTrainedModel:

@@ -18,18 +18,10 @@ from hacrl.recipe.settings import LoraSettings, SamplingSettings, VllmSettings
 from hacrl.types import Prompt
 from helpers_agents import likelihood, random_rows, text_prompts, training_rows
 from helpers_models import SMOLLM2, needs
-from helpers_real_vllm import BOUND, GREEDY, SMALL_CACHE, agent, largest_difference
+from helpers_real_vllm import BOUND, GREEDY, HELPERS, SMALL_CACHE, TRAIN, agent, largest_difference
 from helpers_train import make_agent, metrics, recipe, run
 
 pytest.importorskip("vllm", reason="vLLM needs an environment of its own: make test-vllm")
-
-HELPERS = {"PYTHONPATH": str(Path(__file__).parents[1])}
-TRAIN = """
-import json
-from pathlib import Path
-from helpers_train import run
-run(json.loads(Path("recipe.json").read_text()), Path("run"))
-"""
 
 
 def test_old_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

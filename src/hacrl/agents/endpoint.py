@@ -7,14 +7,14 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from hacrl.agents.endpoint_client import EndpointClient, Reply
+from hacrl.agents.completion import Reply, complete
 from hacrl.agents.errors import AgentError
+from hacrl.agents.json_client import JsonClient, in_threads
 from hacrl.agents.peer import Peer
 from hacrl.agents.rendering import chat_messages
 from hacrl.recipe.settings import AgentSettings, EndpointSettings, SamplingSettings
@@ -34,7 +34,7 @@ class EndpointPeer(Peer):
         assert isinstance(agent.source, EndpointSettings), "another source has another peer"
         self._agent = agent
         self._settings = agent.source
-        self._client = EndpointClient(agent.name, agent.source, sleep)
+        self._client = JsonClient(agent.name, agent.source, sleep)
         self._store = ReplyStore(directory / f"{agent.name}.jsonl")
 
     @property
@@ -52,7 +52,8 @@ class EndpointPeer(Peer):
                 drawn = f"{seed}/{self.name}/{prompt.id}/{number}"
                 body = self._body(prompt, sampling, drawn)
                 asked.append((prompt.id, number, request_key(drawn, body), body))
-        self._ask({key: body for _, _, key, body in asked if key not in self._store})
+        missing = {key: body for _, _, key, body in asked if key not in self._store}
+        in_threads(self._reply, missing.items(), self._settings.concurrency)  # those so far are stored
         replies = [(prompt_id, number, self._store[key]) for prompt_id, number, key, _ in asked]
         refused = [reply.refused for _, _, reply in replies if reply.refused]
         if refused and len(refused) == len(replies):
@@ -82,18 +83,9 @@ class EndpointPeer(Peer):
         """Close the connections."""
         self._client.close()
 
-    def _ask(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
-        """Send the requests and store the replies; the first error ends it, with what has arrived stored."""
-        with ThreadPoolExecutor(self._settings.concurrency) as threads:
-            tasks = [threads.submit(self._reply, key, body) for key, body in requests.items()]
-            done, pending = wait(tasks, return_when=FIRST_EXCEPTION)
-            for task in pending:
-                task.cancel()
-            for task in done:
-                task.result()
-
-    def _reply(self, key: str, body: Mapping[str, Any]) -> None:
-        self._store.add(key, self._client.complete(body))
+    def _reply(self, request: tuple[str, Mapping[str, Any]]) -> None:
+        key, body = request
+        self._store.add(key, complete(self._client, body, self._settings.logprobs))
 
     def _body(self, prompt: Prompt, sampling: SamplingSettings, drawn: str) -> dict[str, Any]:
         """The request; `source.options` come last, and null leaves a field out."""

@@ -20,6 +20,10 @@ class OutOfMemory(AgentError):
     """The device ran out of memory; the message names the settings to lower."""
 
 
+class ServerAway(AgentError):
+    """A server did not answer, however often it was asked."""
+
+
 class EngineFailed(AgentError):
     """An agent's generation engine failed or does not hold the agent's weights: it cannot continue."""
 

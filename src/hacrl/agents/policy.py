@@ -16,7 +16,8 @@ from hacrl.agents import loading, training_state
 from hacrl.agents.backends.choice import choose_backends
 from hacrl.agents.backends.interfaces import Row
 from hacrl.agents.backends.vllm import VllmEngine
-from hacrl.agents.backends.vllm_weights import merged_weights
+from hacrl.agents.backends.vllm_server import VllmServer
+from hacrl.agents.backends.vllm_weights import TrainedWeights
 from hacrl.agents.batching import micro_batches
 from hacrl.agents.critic import Critic
 from hacrl.agents.errors import AgentError, explain_out_of_memory
@@ -107,8 +108,10 @@ class Policy:
         self._reference = self._make_reference(optimiser)
         self._ranks.shard(self._model)
         self._updater = self._make_updater(optimiser, total_steps)
-        self._engine: VllmEngine | None = None
-        if engine is not None:
+        self._engine: VllmEngine | VllmServer | None = None
+        if engine is not None and engine.url is not None:
+            self._engine = VllmServer(name, engine, trains=optimiser is not None)
+        elif engine is not None:
             self._engine = VllmEngine(name, self._model, tokenizer, engine, sampling or SamplingSettings())
 
     @classmethod
@@ -380,9 +383,11 @@ class Policy:
                 drawn.update(zip(batch, responses, strict=True))
         return [drawn[row] for row in range(len(jobs))]
 
-    def _draw_with_vllm(self, engine: VllmEngine, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
+    def _draw_with_vllm(
+        self, engine: VllmEngine | VllmServer, jobs: list[Job], sampling: SamplingSettings
+    ) -> list[Drawn]:
         """Let vLLM decode with the current weights, and check its log-probs against the model's."""
-        engine.hold(merged_weights(self._model))
+        engine.hold(TrainedWeights(self._model))
         drawn = engine.draw(jobs, sampling, self.encoder)
         rows = [(job.prompt, response.token_ids) for job, response in zip(jobs, drawn, strict=True)]
         settings = engine.settings

@@ -12,6 +12,7 @@ MAY_CHANGE = re.compile(
     r"logging\b|checkpoint\b|evaluation\b|audit\b"  # look at the run, do not touch it
     r"|runtime\b|agents\..*\.resources\b"  # where it is computed
     r"|agents\..*\.source\.(url|key_env|concurrency|requests_per_minute|timeout_seconds|retries)$"
+    r"|agents\..*\.engine\.(url|key_env|weights_folder|concurrency|timeout_seconds|retries)$"
     r"|sampling\.max_rows$|updates\.(tokens_per_micro_batch|gradient_checkpointing)$|agents\..*\.device$"
     r"|reward\.(deadline_seconds|max_unscorable)$"
     r"|exchange\.pool\.(url|key_env|password_env|wait_seconds|wait_for|start_seconds)$"  # the same pool

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from hacrl.pool import POOL
+from hacrl.recipe.engines import engine_problems
 from hacrl.recipe.method import DEFAULT, MethodSettings, read_method
 from hacrl.recipe.peers import peer_problems, source_problems
 from hacrl.recipe.problems import Contradiction, Problem
@@ -194,7 +194,7 @@ def _contradictions(recipe: Recipe) -> Iterator[Problem]:
     if recipe.evaluation.keep == "best" and recipe.evaluation.every == 0:
         yield Problem("evaluation.every", "expected more than 0 with evaluation.keep: best, got 0")
     yield from _runtime(recipe)
-    yield from _engines(recipe)
+    yield from engine_problems(recipe)
     yield from _quantised(recipe)
     yield from _asynchronous(recipe)
     yield from _ahead(recipe)
@@ -264,7 +264,7 @@ def _runtime(recipe: Recipe) -> Iterator[Problem]:
 
 
 def _sharing(recipe: Recipe) -> Iterator[Problem]:
-    """Agents that share devices need equal GPUs and have to be offloaded, which vLLM's weights cannot."""
+    """Agents that share devices work one after the other and need equal GPUs."""
     if recipe.asynchronous:
         yield Problem(
             "exchange.asynchronous",
@@ -273,8 +273,6 @@ def _sharing(recipe: Recipe) -> Iterator[Problem]:
     first = recipe.agents[0].resources.gpus
     for position, agent in enumerate(recipe.agents):
         key, resources = f"agents.{position}", agent.resources
-        if agent.engine is not None:
-            yield Problem(f"{key}.engine", "expected builtin with runtime.share_devices, got vllm")
         if recipe.runtime.name != "ray":
             continue
         if resources.nodes > 1:
@@ -286,29 +284,6 @@ def _sharing(recipe: Recipe) -> Iterator[Problem]:
                 f"{key}.resources.gpus",
                 f"expected {first:g} with runtime.share_devices, as the first agent has, "
                 f"got {resources.gpus:g}",
-            )
-
-
-def _engines(recipe: Recipe) -> Iterator[Problem]:
-    """vLLM works on the first GPU that its process sees, with whole weights, once per process."""
-    with_vllm = [position for position, agent in enumerate(recipe.agents) if agent.engine is not None]
-    for position in with_vllm[1:] if recipe.runtime.name == "local" else ():
-        yield Problem(
-            f"agents.{position}.engine",
-            "expected builtin for all agents but one with runtime: local, got another vllm: it cannot run "
-            "twice in one process; with runtime: ray every agent has its own",
-        )
-    for position, agent in enumerate(recipe.agents):
-        if agent.engine is not None and agent.resources.ranks > 1:
-            yield Problem(
-                f"agents.{position}.resources.ranks",
-                f"expected 1 with engine: vllm, got {agent.resources.ranks}: it needs whole weights",
-            )
-        if agent.engine is not None and re.fullmatch(r"cuda:0*[1-9]\d*", agent.device):
-            yield Problem(
-                f"agents.{position}.device",
-                f"expected auto, cpu, cuda or cuda:0 with engine: vllm, got {agent.device!r}: with runtime: "
-                "ray every agent sees only its own GPUs",
             )
 
 

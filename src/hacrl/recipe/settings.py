@@ -127,19 +127,58 @@ class ResourcesSettings(Settings):
     """Machines over which the processes are spread evenly."""
 
 
+def _is_an_address(url: str) -> str:
+    try:
+        urlsplit(url).port  # noqa: B018 - refuses more than 65535, and hosts in brackets that are none
+    except ValueError as error:
+        raise ValueError(f"expected the address of a server ({error})") from error
+    return url
+
+
+ServerAddress = Annotated[
+    str,
+    Field(pattern=r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~%/-]*)?$"),
+    AfterValidator(_is_an_address),
+]
+EnvironmentVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
+
+
 class VllmSettings(Settings):
     """An agent's responses are drawn by vLLM (pip install 'hacrl[vllm]')."""
 
     name: Literal["vllm"] = "vllm"
     """`vllm`."""
+    url: ServerAddress | None = None
+    """Address of a running vLLM server, like `http://127.0.0.1:8000`; null: vLLM in the agent's process."""
+    key_env: EnvironmentVariable | None = None
+    """Environment variable that holds the server's key; null: none is sent."""
+    weights_folder: Text | None = None
+    """Directory that the server can read, for new weights; null: a temporary one of this machine."""
+    concurrency: Count = 64
+    """Requests to the server at the same time, at most."""
+    timeout_seconds: Above0 = 600.0
+    """Longest time for one reply of the server."""
+    retries: Annotated[int, Field(ge=0)] = 3
+    """How often a request is repeated if the server is busy, late or not there."""
     cache_gigabytes: Above0 = 4.0
-    """Size of vLLM's key-value cache; vLLM also holds a second copy of the model's weights."""
+    """Size of the key-value cache in the agent's process, where vLLM also holds a copy of the weights."""
     max_logprob_difference: AtLeast0 = 1e-3
     """Responses that differ by more at any token get the trained model's log-probs, and are counted."""
     correction: Literal["none", "truncated"] = "none"
     """`truncated`: own updates weight such responses by min(p_trained / p_vLLM, `correction_cap`)."""
     correction_cap: Annotated[float, Field(ge=1)] = 2.0
     """Upper bound of that weight."""
+
+    @property
+    def server(self) -> EndpointSettings:
+        """How to ask the server."""
+        assert self.url is not None
+        return EndpointSettings(
+            url=self.url.rstrip("/").removesuffix("/v1"),
+            key_env=self.key_env,
+            timeout_seconds=self.timeout_seconds,
+            retries=self.retries,
+        )
 
 
 def _engine(value: object) -> object:
@@ -179,24 +218,12 @@ class PromptSettings(Settings):
     """Variables of the chat template, such as `{enable_thinking: false}` for Qwen3."""
 
 
-def _is_an_address(url: str) -> str:
-    try:
-        urlsplit(url).port  # noqa: B018 - refuses more than 65535, and hosts in brackets that are none
-    except ValueError as error:
-        raise ValueError(f"expected the address of a server ({error})") from error
-    return url
-
-
 class EndpointSettings(Settings):
     """Responses of an OpenAI-compatible server, which is asked for the agent's `model`."""
 
-    url: Annotated[
-        str,
-        Field(pattern=r"^https?://([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]{1,5})?(/[A-Za-z0-9._~%/-]*)?$"),
-        AfterValidator(_is_an_address),
-    ]
+    url: ServerAddress
     """Address of the server's API, such as `http://127.0.0.1:8000/v1`."""
-    key_env: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
+    key_env: EnvironmentVariable | None = None
     """Environment variable that holds the key; null: none is sent."""
     logprobs: bool = False
     """Ask for the log-prob of every token: methods that take ratios need them."""
@@ -429,9 +456,6 @@ def _pool_url(url: str) -> str:
 def _located(value: object) -> object:
     """A bare URL stands for a mapping with every other key at its default."""
     return {"url": value} if isinstance(value, str) else value
-
-
-EnvironmentVariable = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,254}$")]
 
 
 class PoolSettings(Settings):

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from hacrl.agents.completion import Reply, complete, read_reply
 from hacrl.agents.endpoint import EndpointPeer
-from hacrl.agents.endpoint_client import LARGEST_REPLY, LONGEST_WAIT, EndpointClient, read_reply
 from hacrl.agents.errors import AgentError
+from hacrl.agents.json_client import LARGEST_REPLY, LONGEST_WAIT, JsonClient
 from hacrl.recipe import AgentSettings, EndpointSettings, SamplingSettings
 from hacrl.runs.files import StorageError
 from hacrl.types import Prompt, Trajectory
@@ -34,8 +35,13 @@ def waits() -> list[float]:
     return []
 
 
-def client(stub: Stub, waits: list[float], **changes: Any) -> EndpointClient:
-    return EndpointClient("eve", EndpointSettings(url=stub.url, retries=3, **changes), waits.append)
+class Client(JsonClient):
+    def complete(self, body: dict[str, Any]) -> Reply:
+        return complete(self, body, self._settings.logprobs)
+
+
+def client(stub: Stub, waits: list[float], **changes: Any) -> Client:
+    return Client("eve", EndpointSettings(url=stub.url, retries=3, **changes), waits.append)
 
 
 def peer(stub: Stub, directory: Path, waits: list[float], **changes: Any) -> EndpointPeer:

@@ -8,6 +8,8 @@ from hacrl.analysis.doctor import examine
 from hacrl.recipe.problems import RecipeError
 from hacrl.recipe.validation import validated
 from hacrl.training.team import _blueprint
+from helpers_agents import tiny_model
+from helpers_vllm_server import FakeServer, serve_vllm
 
 
 def recipe(engine: object, **agent: Any) -> dict[str, Any]:
@@ -38,6 +40,8 @@ def test_engines_by_name_and_by_settings() -> None:
             "agents.0.resources.ranks: expected 1 with engine: vllm, got 2",
         ),
         ("vllm", {"device": "cuda:1"}, "agents.0.device: expected auto, cpu, cuda or cuda:0 with engine"),
+        ({"url": "127.0.0.1:8000"}, {}, "agents.0.engine.url: expected an address like https://host/v1"),
+        ({"weights_folder": "w"}, {}, "agents.0.engine.weights_folder: has no effect without engine.url"),
     ],
 )
 def test_mistakes_name_the_key(engine: object, agent: dict[str, Any], message: str) -> None:
@@ -53,6 +57,63 @@ def test_one_process_has_one_vllm() -> None:
     assert all(agent.engine for agent in validated(settings | {"runtime": "ray"}, "").agents)
     settings["agents"][1]["engine"] = "builtin"
     validated(settings, "")
+
+
+def served(url: str, name: str = "a", **agent: Any) -> dict[str, Any]:
+    return {"name": name, "model": "some/model", "engine": {"name": "vllm", "url": url}, **agent}
+
+
+def test_servers_are_outside_the_process_and_the_devices() -> None:
+    agents = [
+        served("http://127.0.0.1:8000", "a", device="cuda:1"),
+        served("http://127.0.0.1:8001", "b"),
+        {"name": "c", "model": "some/model", "engine": "vllm"},
+    ]
+    settings = recipe("builtin") | {"agents": agents}
+    assert [agent.engine is not None for agent in validated(settings, "").agents] == [True] * 3
+    with pytest.raises(RecipeError) as error:
+        validated(settings | {"runtime": {"share_devices": True}}, "")
+    assert [problem.key for problem in error.value.problems] == ["agents.2.engine"]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "fine"),
+    [
+        ({}, {}, False),
+        ({"source": "frozen"}, {}, False),
+        ({"source": "frozen"}, {"source": "frozen"}, True),
+        ({"source": "frozen"}, {"source": "frozen", "model": "other/model"}, False),
+    ],
+)
+def test_a_learner_has_a_server_for_itself(first: Any, second: Any, fine: bool) -> None:
+    agents = [
+        served("http://host:8000", "a", **first),
+        served("http://host:8000/v1/", "b", **second),
+        {"name": "c", "model": "some/model"},
+    ]
+    settings = recipe("builtin") | {"agents": agents}
+    if fine:
+        validated(settings, "")
+        return
+    with pytest.raises(RecipeError, match=r"agents.1.engine.url: expected another server than agent 'a' has"):
+        validated(settings, "")
+
+
+def test_the_doctor_asks_the_server() -> None:
+    with serve_vllm(FakeServer(tiny_model("qwen3"))) as server:
+        server.development = False
+        frozen = {"source": "frozen", "samples_per_prompt": 1}
+        for agent, wanted in (({}, ["agents.0.engine.url"]), (frozen, [])):
+            agents = [served(server.url, **agent), {"name": "b", "model": "some/model"}]
+            found = examine(validated(recipe("builtin") | {"agents": agents}, ""))
+            errors = [problem for problem in found.errors if "engine" in problem.key]
+            assert [problem.key for problem in errors] == wanted
+            assert all("start it with VLLM_SERVER_DEV_MODE=1" in problem.message for problem in errors)
+            assert not any("engine" in note.key for note in found.notes)
+        agents = [served(server.url)]
+    found = examine(validated(recipe("builtin") | {"agents": agents}, ""))
+    (note,) = [note for note in found.notes if note.key == "agents.0.engine.url"]
+    assert note.message.startswith("not checked: agent 'a', http://127.0.0.1:")
 
 
 def test_the_doctor_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

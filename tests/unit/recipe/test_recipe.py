@@ -406,7 +406,7 @@ def test_devices_are_shared_by_agents_that_can_leave_them():
     text = message(
         changed(runtime={"share_devices": True}, agents__1__engine="vllm", agents__1__lora={"base_bits": 4})
     )
-    assert "agents.1.engine: expected builtin with runtime.share_devices, got vllm" in text
+    assert "agents.1.engine: expected builtin, or a server (url), with runtime.share_devices" in text
     assert "agents.1.lora.base_bits: expected null with runtime.share_devices, got 4" in text
     assert "agents.1.lora.base_bits: expected null with engine: vllm, got 4" in text
     text = message(

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from tempfile import TemporaryDirectory
 from typing import Any
 from weakref import WeakSet, finalize
 
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from hacrl.agents.backends.vllm_weights import difference
+from hacrl.agents.backends.vllm_requests import drawn_response, sampling_fields
+from hacrl.agents.backends.vllm_weights import TrainedWeights, difference
 from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job
-from hacrl.agents.stopping import StopWatch
 from hacrl.recipe.settings import SamplingSettings, VllmSettings
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a separate process could outlive the agent or hang it
     "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # vLLM must not pin the agent's threads
 }
-SEEDS = 1 << 63
-"""vLLM takes seeds below this."""
 _engines: WeakSet[VllmEngine] = WeakSet()
 """The engine of this process, if it has one; there cannot be two, see `_shut_down_others`."""
 
@@ -75,12 +71,12 @@ class VllmEngine:
         self._shut_down = finalize(self, self._llm.llm_engine.engine_core.shutdown)
         _engines.add(self)
 
-    def hold(self, weights: Mapping[str, Tensor]) -> None:
+    def hold(self, weights: TrainedWeights) -> None:
         """Make sure that the next responses are drawn with exactly these weights; load what changed."""
         with self._failing_for_good("did not take new weights"), torch.inference_mode():
             if self._difference(weights) is None:
                 return
-            self._llm.apply_model(lambda model: model.load_weights(iter(weights.items())))
+            self._llm.apply_model(lambda model: model.load_weights(iter(weights)))
             self._llm.reset_prefix_cache()  # what was computed with the old ones
             stale = self._difference(weights)
         if stale is not None:
@@ -99,28 +95,17 @@ class VllmEngine:
                 "sampling.stop before it is loaded"
             )
         prompts = [{"prompt_token_ids": list(job.prompt)} for job in jobs]
-        parameters = [self._parameters(job, sampling, encoder.eos_ids) for job in jobs]
+        parameters = [
+            self._vllm.SamplingParams(
+                **sampling_fields(job, sampling, encoder.eos_ids), detokenize=bool(sampling.stop)
+            )
+            for job in jobs
+        ]
         with self._failing_for_good("broke down"):
             outputs = self._llm.generate(prompts, parameters, use_tqdm=False)
-            return [_drawn(output.outputs[0], sampling.stop, encoder) for output in outputs]
+            return [_drawn(output.outputs[0], sampling, encoder) for output in outputs]
 
-    def _parameters(self, job: Job, sampling: SamplingSettings, eos_ids: Sequence[int]) -> Any:
-        greedy = sampling.is_greedy
-        return self._vllm.SamplingParams(
-            temperature=sampling.temperature,
-            top_p=1.0 if greedy else sampling.top_p,
-            top_k=0 if greedy else sampling.top_k or 0,  # 0: all tokens
-            min_p=0.0 if greedy else sampling.min_p,
-            max_tokens=job.max_new_tokens,
-            stop_token_ids=list(eos_ids),
-            stop=list(sampling.stop),
-            include_stop_str_in_output=sampling.include_stop,
-            seed=job.stream.key % SEEDS,
-            logprobs=0,  # of the sampled token alone
-            detokenize=self._reads_text and bool(sampling.stop),
-        )
-
-    def _difference(self, weights: Mapping[str, Tensor]) -> str | None:
+    def _difference(self, weights: TrainedWeights) -> str | None:
         (found,) = self._llm.apply_model(lambda model: difference(model, weights))
         return None if found is None else str(found)
 
@@ -150,18 +135,10 @@ class VllmEngine:
         return f"the vLLM engine of agent {self._agent!r} cannot be used: {self._failure}"
 
 
-def _drawn(output: Any, stop: Sequence[str], encoder: Rendering) -> Drawn:
-    """vLLM's response; where a stop string ends it is decided as in the built-in sampler."""
+def _drawn(output: Any, sampling: SamplingSettings, encoder: Rendering) -> Drawn:
     ids = tuple(output.token_ids)
-    logps = tuple(step[token].logprob for token, step in zip(ids, output.logprobs, strict=True))
-    if not all(map(math.isfinite, logps)):
-        raise ValueError(f"it reported the log-probs {logps}")
-    if not stop:
-        return Drawn(ids, logps, ids[-1] in encoder.eos_ids)
-    watch = StopWatch(stop, encoder.decode_response, 1)
-    end = next((place for place, token in enumerate(ids, start=1) if watch.ends(0, token)), len(ids))
-    found = watch.found.get(0, output.stop_reason if isinstance(output.stop_reason, str) else None)
-    return Drawn(ids[:end], logps[:end], found is not None or ids[-1] in encoder.eos_ids, found)
+    logps = [step[token].logprob for token, step in zip(ids, output.logprobs, strict=True)]
+    return drawn_response(ids, logps, output.stop_reason, sampling, encoder)
 
 
 def _import_vllm(agent: str, device: torch.device) -> Any:
@@ -180,8 +157,5 @@ def _import_vllm(agent: str, device: torch.device) -> Any:
         kind = "CPUs" if current_platform.is_cpu() else "GPUs"
         raise AgentError(f"agent {agent!r} is on {device}, but the vllm package here is the one for {kind}")
     if device.type == "cpu":
-        import vllm._custom_ops
-
-        # Weights packed for oneDNN could neither be replaced nor compared.
-        vllm._custom_ops._supports_onednn = False
+        import hacrl.agents.backends.vllm_plain_weights  # noqa: F401 - packed ones could not be replaced
     return vllm

@@ -1,4 +1,4 @@
-"""Comparing the weights a vLLM engine holds with those it should hold.
+"""The weights that vLLM should hold, and comparing them with those that it holds.
 
 vLLM keeps some weights in one piece that transformers keeps in several (q, k, v), and pads vocabularies.
 Its `packed_modules_mapping` says which, so that all weights can be compared bit by bit.
@@ -6,63 +6,89 @@ Its `packed_modules_mapping` says which, so that all weights can be compared bit
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from hacrl.agents.ranks import whole
 
-@torch.no_grad()
-def merged_weights(model: nn.Module) -> dict[str, Tensor]:
-    """Every weight under the name it has without adapters, with the LoRA adapters merged in."""
-    return dict(_merged(model))
+NamedWeights = Iterable[tuple[str, Tensor]]
+Packing = Mapping[str, Sequence[str]]
+"""Name of a module of vLLM -> the modules of transformers that it takes the place of."""
 
 
-def _merged(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
-    for name, parameter in model.named_parameters():
-        if ".lora_" in name:
+class TrainedWeights:
+    """Every weight under the name it has without adapters, with the LoRA adapters merged in.
+
+    One whole tensor at a time, anew in every pass. Of several ranks all have to make the pass, to its end.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def __iter__(self) -> Iterator[tuple[str, Tensor]]:
+        for name, parameter in self._model.named_parameters():
+            if ".lora_" in name:
+                continue
+            with torch.no_grad():  # not around `yield`, where it would be on for whoever takes the weight
+                owner, _, leaf = name.rpartition(".base_layer.")
+                weight = whole(parameter.detach())
+                if owner and leaf == "weight":
+                    layer: Any = self._model.get_submodule(owner)
+                    for adapter in layer.active_adapters:
+                        weight = weight + layer.get_delta_weight(adapter)
+            yield (f"{owner}.{leaf}" if owner else name), weight
+
+
+def packed(weights: NamedWeights, held: Collection[str], packing: Packing) -> Iterator[tuple[str, Tensor]]:
+    """The weights under the names that vLLM holds them by, those of several modules in one piece."""
+    waiting: dict[str, dict[str, Tensor]] = {}
+    for name, weight in weights:
+        whole_name, part, parts = _place(name, held, packing)
+        if not parts:
+            yield name, weight
             continue
-        owner, _, leaf = name.rpartition(".base_layer.")
-        if not owner:
-            yield name, parameter.detach()
-            continue
-        layer: Any = model.get_submodule(owner)
-        weight = parameter.detach()
-        if leaf == "weight":
-            for adapter in layer.active_adapters:
-                weight = weight + layer.get_delta_weight(adapter)
-        yield f"{owner}.{leaf}", weight
+        found = waiting.setdefault(whole_name, {})
+        found[part] = weight
+        if len(found) == len(parts):
+            del waiting[whole_name]
+            yield whole_name, torch.cat([found[each] for each in parts])
 
 
-@torch.no_grad()
-def difference(engine: nn.Module, weights: Mapping[str, Tensor]) -> str | None:
-    """Name of a weight that the engine's model does not hold bit by bit as given; None if there is none."""
-    packed: Mapping[str, Sequence[str]] = getattr(engine, "packed_modules_mapping", {})
-    missing = dict.fromkeys(weights)
-    for name, held in engine.named_parameters():
-        parts = _parts(name, packed)
-        if any(part not in weights for part in parts):
-            return name
-        if not _same(held, torch.cat([weights[part] for part in parts]) if parts[1:] else weights[name]):
-            return name
+def _place(name: str, held: Collection[str], packing: Packing) -> tuple[str, str, Sequence[str]]:
+    """Which weight this one is a part of, which part, and of how many; no parts: it is one of its own."""
+    for module, parts in packing.items():
         for part in parts:
-            missing.pop(part, None)
-    return next(iter(missing), None)
+            whole_name = name.replace(f".{part}.", f".{module}.")
+            if whole_name != name and whole_name in held:
+                return whole_name, part, parts
+    return name, "", ()
 
 
-def _parts(name: str, packed: Mapping[str, Sequence[str]]) -> list[str]:
-    """The names of the weights that the engine keeps in one piece under this name."""
-    for whole, parts in packed.items():
-        if f".{whole}." in name:
-            return [name.replace(f".{whole}.", f".{part}.") for part in parts]
-    return [name]
+@torch.no_grad()
+def difference(engine: nn.Module, weights: NamedWeights) -> str | None:
+    """Name of a weight that the engine's model does not hold bit by bit as given; None if there is none."""
+    held = dict(engine.named_parameters())
+    different: list[str] = []
+    for name, wanted in packed(weights, set(held), getattr(engine, "packed_modules_mapping", {})):
+        found = held.pop(name, None)
+        if found is None or not _same(found, wanted):
+            different.append(name)
+    return next(iter([*different, *held]), None)
+
+
+def forms(wanted: Tensor) -> Iterator[Tensor]:
+    """How vLLM may hold a weight: as it is, or transposed (GPT-2's layers)."""
+    yield wanted
+    if wanted.ndim == 2:
+        yield wanted.T
 
 
 def _same(held: Tensor, wanted: Tensor) -> bool:
-    """Whether a weight is held as it is or transposed (GPT-2's layers); rows may be padded."""
-    wanted = wanted.to(held.dtype)
+    """Whether a weight is held in one of its forms; rows may be padded."""
     return any(
         held.shape[1:] == form.shape[1:] and torch.equal(held[: len(form)], form)
-        for form in ((wanted, wanted.T) if wanted.ndim == 2 else (wanted,))
+        for form in forms(wanted.to(held.dtype))
     )

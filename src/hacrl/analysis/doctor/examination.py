@@ -15,7 +15,7 @@ from hacrl.agents.errors import AgentError
 from hacrl.agents.precision import Precision, Sizes, choose_precision
 from hacrl.analysis.doctor.memory import Memory, cluster_gpu_memory, estimate, ranks_of
 from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
-from hacrl.analysis.doctor.peers import look_at_peer
+from hacrl.analysis.doctor.peers import look_at_peer, look_at_server
 from hacrl.analysis.doctor.prompts import Written, written_for
 from hacrl.defaults import usual_learning_rate
 from hacrl.huggingface import offline
@@ -202,7 +202,10 @@ def _plan(found: Diagnosis, position: int) -> AgentPlan:
         found.attempt(f"{key}.lora", partial(_require, "peft", "lora"))
     if agent.lora and agent.lora.base_bits:
         found.attempt(f"{key}.lora.base_bits", partial(_require, "bitsandbytes", "quantised"))
-    if agent.engine:
+    if agent.engine and agent.engine.url:
+        note = found.attempt(f"{key}.engine.url", partial(look_at_server, agent))
+        found.notes += [Problem(f"{key}.engine.url", note)] if note else []
+    elif agent.engine:
         found.attempt(f"{key}.engine", partial(_require, "vllm", "vllm"))
     peers = recipe.topology()[agent.name]
     rollouts = recipe.prompts_each * recipe.samples_of(agent.name)

@@ -73,6 +73,7 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, dtype: str, longest_p
     has_copy = recipe.optimiser.kl > 0 and agent.lora is None and agent.trains
     reference = width * facts.parameters if has_copy else 0
     frozen = base if agent.lora else 0
+    inside = agent.engine if agent.engine and agent.engine.url is None else None
     return Memory(
         weights=weights // ranks,
         shared=frozen if recipe.runtime.name == "local" else 0,
@@ -80,7 +81,7 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, dtype: str, longest_p
         moments=moments // ranks,
         reference=reference // ranks,
         critic=(weights - (frozen if ranks == 1 else 0) + gradients + moments) // ranks if critic else 0,
-        engine=width * facts.parameters + round(1e9 * agent.engine.cache_gigabytes) if agent.engine else 0,
+        engine=width * facts.parameters + round(1e9 * inside.cache_gigabytes) if inside else 0,
         gathered=width * facts.parameters * (ranks - 1) // ranks,
         cache=0 if agent.engine else rows * row * 2 * facts.layers * facts.key_value * width,
         activations=_activations(recipe, facts, row, width, critic) + in_half // ranks if agent.trains else 0,

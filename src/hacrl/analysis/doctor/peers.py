@@ -1,12 +1,17 @@
-"""Peers that have no model: what an endpoint would be asked, and what a file has. Nobody is asked now."""
+"""Peers that have no model, which are not asked anything now; and servers of engines, which are."""
 
 from __future__ import annotations
 
-from hacrl.agents.endpoint_client import read_key
+from hacrl.agents.backends.vllm_server import VllmServer
+from hacrl.agents.errors import ServerAway
+from hacrl.agents.json_client import read_key
 from hacrl.agents.logged import LoggedPeer
 from hacrl.recipe import AgentSettings, EndpointSettings, LoggedSettings, Recipe
 from hacrl.tasks import Task
 from hacrl.training.peers import other_prompts
+
+SECONDS = 30.0
+"""Longest wait for a server now; it computes checksums of its weights."""
 
 
 def look_at_peer(recipe: Recipe, agent: AgentSettings, task: Task | None) -> str:
@@ -28,3 +33,14 @@ def look_at_peer(recipe: Recipe, agent: AgentSettings, task: Task | None) -> str
         raise ValueError(other_prompts(agent.source, task))
     share = f"{known:,} of {len(task.train):,} training prompts"
     return f"Peer {agent.name}: {agent.source.file} has responses to {share}"
+
+
+def look_at_server(agent: AgentSettings) -> str | None:
+    """What could not be checked about the agent's vLLM server; an `AgentError` says why it will not do."""
+    assert agent.engine is not None
+    settings = agent.engine.model_copy(update={"retries": 0, "timeout_seconds": SECONDS})
+    try:
+        VllmServer(agent.name, settings, trains=agent.trains).close()
+    except ServerAway as error:
+        return f"not checked: {error}"
+    return None

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from hacrl.agents.backends.vllm_weights import difference, merged_weights
+from hacrl.agents.backends.vllm_weights import TrainedWeights, difference
 from hacrl.agents.loading import with_adapters
 from hacrl.recipe.settings import LoraSettings
 from helpers_agents import tiny_model
@@ -38,7 +38,7 @@ def some_weights() -> dict[str, Tensor]:
 
 def test_weights_in_another_layout_are_the_same() -> None:
     weights = some_weights()
-    assert difference(Engine(weights), weights) is None
+    assert difference(Engine(weights), weights.items()) is None
 
 
 @pytest.mark.parametrize("name", list(some_weights()))
@@ -47,16 +47,16 @@ def test_one_bit_of_one_number_is_a_difference(name: str) -> None:
     engine = Engine(weights)
     changed = weights[name].clone()
     changed[-1, -1] = torch.nextafter(changed[-1, -1], torch.tensor(9.0))
-    found = difference(engine, weights | {name: changed})
+    found = difference(engine, (weights | {name: changed}).items())
     assert found == ("layer.qkv_proj.weight" if "layer." in name and "fc" not in name else name)
 
 
 def test_weights_only_one_side_has_are_a_difference() -> None:
     weights = some_weights()
     engine = Engine(weights)
-    assert difference(engine, weights | {"extra.weight": torch.ones(1)}) == "extra.weight"
+    assert difference(engine, (weights | {"extra.weight": torch.ones(1)}).items()) == "extra.weight"
     del weights["layer.k_proj.weight"]
-    assert difference(engine, weights) == "layer.qkv_proj.weight"
+    assert difference(engine, weights.items()) == "layer.qkv_proj.weight"
 
 
 def test_adapters_are_merged_without_touching_them() -> None:
@@ -66,7 +66,7 @@ def test_adapters_are_merged_without_touching_them() -> None:
         for name, parameter in adapted.named_parameters():
             if "lora_B" in name:
                 parameter.normal_()
-    found = merged_weights(adapted.get_base_model())
+    found = dict(TrainedWeights(adapted.get_base_model()))
     expected = dict(copy.deepcopy(adapted).merge_and_unload().named_parameters())
     plain = dict(model.named_parameters())
     assert found.keys() == expected.keys() == plain.keys()

@@ -1,0 +1,82 @@
+"""What a recipe may ask of vLLM, in an agent's process or as a server."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hacrl.recipe.problems import Problem
+from hacrl.recipe.settings import AgentSettings
+
+if TYPE_CHECKING:
+    from hacrl.recipe.recipe import Recipe
+
+SERVER_ONLY = ("key_env", "weights_folder")
+"""Keys that mean nothing without a server."""
+
+
+def engine_problems(recipe: Recipe) -> Iterator[Problem]:
+    """Why vLLM cannot draw these agents' responses."""
+    yield from _one_per_process(recipe)
+    yield from _one_learner_per_server(recipe)
+    for position, agent in enumerate(recipe.agents):
+        if agent.engine is None:
+            continue
+        key = f"agents.{position}"
+        if agent.resources.ranks > 1:
+            yield Problem(
+                f"{key}.resources.ranks",
+                f"expected 1 with engine: vllm, got {agent.resources.ranks}: it needs whole weights",
+            )
+        if agent.engine.url is None:
+            yield from _in_process(recipe, agent, key)
+
+
+def _in_process(recipe: Recipe, agent: AgentSettings, key: str) -> Iterator[Problem]:
+    """vLLM works on the first GPU that its process sees, beside the trained model."""
+    if re.fullmatch(r"cuda:0*[1-9]\d*", agent.device):
+        yield Problem(
+            f"{key}.device",
+            f"expected auto, cpu, cuda or cuda:0 with engine: vllm, got {agent.device!r}: with runtime: "
+            "ray every agent sees only its own GPUs",
+        )
+    if recipe.runtime.share_devices:
+        yield Problem(
+            f"{key}.engine",
+            "expected builtin, or a server (url), with runtime.share_devices, got vllm: its weights cannot "
+            "be offloaded",
+        )
+    assert agent.engine is not None
+    for setting in SERVER_ONLY:
+        if getattr(agent.engine, setting) is not None:
+            yield Problem(f"{key}.engine.{setting}", "has no effect without engine.url: leave it out")
+
+
+def _one_per_process(recipe: Recipe) -> Iterator[Problem]:
+    """vLLM's process groups are global: a process has one engine."""
+    if recipe.runtime.name != "local":
+        return
+    inside = [
+        position for position, agent in enumerate(recipe.agents) if agent.engine and agent.engine.url is None
+    ]
+    for position in inside[1:]:
+        yield Problem(
+            f"agents.{position}.engine",
+            "expected builtin, or a server (url), for all agents but one with runtime: local, got another "
+            "vllm: it cannot run twice in one process; with runtime: ray every agent has its own",
+        )
+
+
+def _one_learner_per_server(recipe: Recipe) -> Iterator[Problem]:
+    """A server has one set of weights: an agent that trains has it for itself."""
+    first: dict[str, AgentSettings] = {}
+    for position, agent in enumerate(recipe.agents):
+        if agent.engine is None or agent.engine.url is None:
+            continue
+        other = first.setdefault(agent.engine.server.url, agent)
+        if other is not agent and (agent.trains or other.trains or agent.model != other.model):
+            yield Problem(
+                f"agents.{position}.engine.url",
+                f"expected another server than agent {other.name!r} has: it holds one set of weights",
+            )
