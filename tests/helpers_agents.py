@@ -42,6 +42,7 @@ CHARACTERS = string.ascii_lowercase + string.digits + " +=?"
 VOCABULARY = 2 + len(CHARACTERS)
 
 _ROPE = {"rope_theta": 10000.0, "rope_type": "default"}
+"""Every configuration has a copy: some write into it, which vLLM reads and transformers does not."""
 _SMALL = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,
@@ -56,8 +57,8 @@ _SMALL = {
 _GROUPED = {**_SMALL, "num_key_value_heads": 2}
 
 CONFIGS = {
-    "qwen3": Qwen3Config(**_GROUPED, head_dim=12, rope_parameters=_ROPE, tie_word_embeddings=True),
-    "qwen2": Qwen2Config(**_GROUPED, rope_parameters=_ROPE),
+    "qwen3": Qwen3Config(**_GROUPED, head_dim=12, rope_parameters=dict(_ROPE), tie_word_embeddings=True),
+    "qwen2": Qwen2Config(**_GROUPED, rope_parameters=dict(_ROPE)),
     "llama": LlamaConfig(
         **{**_GROUPED, "pad_token_id": None},
         attention_bias=True,
@@ -76,14 +77,14 @@ CONFIGS = {
         sliding_window=6,
         layer_types=["sliding_attention", "full_attention"],
     ),
-    "mistral": MistralConfig(**_GROUPED, head_dim=8, sliding_window=5, rope_parameters=_ROPE),
-    "smollm3": SmolLM3Config(**_GROUPED, no_rope_layers=[1, 0], rope_parameters=_ROPE),
-    "olmo2": Olmo2Config(**_GROUPED, rope_parameters=_ROPE),
+    "mistral": MistralConfig(**_GROUPED, head_dim=8, sliding_window=5, rope_parameters=dict(_ROPE)),
+    "smollm3": SmolLM3Config(**_GROUPED, no_rope_layers=[1, 0], rope_parameters=dict(_ROPE)),
+    "olmo2": Olmo2Config(**_GROUPED, rope_parameters=dict(_ROPE)),
     "lfm2": Lfm2Config(
         **_GROUPED,
         block_auto_adjust_ff_dim=False,
         layer_types=["conv", "full_attention"],
-        rope_parameters=_ROPE,
+        rope_parameters=dict(_ROPE),
     ),
     "qwen3_next": Qwen3NextConfig(
         **_GROUPED,
@@ -97,7 +98,7 @@ CONFIGS = {
         num_experts_per_tok=1,
         moe_intermediate_size=16,
         shared_expert_intermediate_size=16,
-        rope_parameters=_ROPE,
+        rope_parameters=dict(_ROPE),
     ),
     "gemma2": Gemma2Config(
         **_GROUPED, head_dim=8, sliding_window=6, layer_types=["sliding_attention", "full_attention"]

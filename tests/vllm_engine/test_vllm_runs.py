@@ -26,9 +26,9 @@ pytest.importorskip("vllm", reason="vLLM needs an environment of its own: make t
 
 def test_old_weights_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     policy, prompts = agent("llama", SMALL_CACHE), text_prompts(2)
-    assert policy._engine is not None
     policy.sample(prompts, 1, GREEDY, seed=0)
-    (model,) = policy._engine._llm.apply_model(lambda model: model)
+    engine: Any = policy._engine
+    (model,) = engine._llm.apply_model(lambda model: model)
     monkeypatch.setattr(model, "load_weights", lambda weights: None)
     policy.update([training_rows(random_rows(4, 2))], likelihood)
     with pytest.raises(EngineFailed, match=r"agent 'ada'.*still does not hold"):
@@ -47,18 +47,34 @@ def test_a_second_engine_ends_the_first_and_works() -> None:
     assert [r.token_ids for r in after] == [r.token_ids for r in before]
 
 
-def test_adapters_are_merged_into_what_the_engine_holds() -> None:
+@pytest.mark.parametrize("merged", [False, True])
+def test_adapters_are_loaded_as_such_or_merged(merged: bool) -> None:
     prompts, rows = text_prompts(12), training_rows(random_rows(4, 2))
     plain = agent("qwen3", lora=LoraSettings(rank=4))
-    policy = agent("qwen3", SMALL_CACHE, lora=LoraSettings(rank=4))
+    engine = SMALL_CACHE.model_copy(update={"merge_adapters": merged})
+    policy = agent("qwen3", engine, lora=LoraSettings(rank=4))
     before = policy.sample(prompts, 1, GREEDY, seed=0)
-    for each in (policy, plain):
-        each.update([rows], likelihood)
-    after = policy.sample(prompts, 1, GREEDY, seed=0)
-    assert [r.token_ids for r in after] == [r.token_ids for r in plain.sample(prompts, 1, GREEDY, seed=0)]
-    assert [r.token_ids for r in after] != [r.token_ids for r in before]
-    print(f"LoRA: largest difference of a token's log-prob {largest_difference(after):.2g}")
+    for _ in range(2):
+        for each in (policy, plain):
+            each.update([rows], likelihood)
+        after = policy.sample(prompts, 1, GREEDY, seed=0)
+        wanted = plain.sample(prompts, 1, GREEDY, seed=0)
+        assert [r.token_ids for r in after] == [r.token_ids for r in wanted]
+        assert [r.token_ids for r in after] != [r.token_ids for r in before]
+        before = after
+    kind = "merged" if merged else "loaded"
+    print(f"LoRA, {kind}: largest difference of a token's log-prob {largest_difference(after):.2g}")
     assert largest_difference(after) < BOUND
+
+
+def test_an_adapter_that_is_not_taken_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy, prompts = agent("llama", SMALL_CACHE, lora=LoraSettings(rank=4)), text_prompts(2)
+    policy.sample(prompts, 1, GREEDY, seed=0)
+    engine: Any = policy._engine
+    monkeypatch.setattr(engine._llm.llm_engine, "add_lora", lambda request: True)
+    policy.update([training_rows(random_rows(4, 2))], likelihood)
+    with pytest.raises(EngineFailed, match=r"agent 'ada'.*still does not hold"):
+        policy.sample(prompts, 1, GREEDY, seed=0)
 
 
 def two_agents(folder: Path, with_vllm: list[str], **changes: Any) -> dict[str, Any]:
@@ -84,6 +100,14 @@ def check_engines(out: Path, with_vllm: list[str]) -> None:
 def test_two_agents_train_together_one_of_them_with_vllm(tmp_path: Path) -> None:
     run(two_agents(tmp_path, ["ada"]), tmp_path / "run")
     check_engines(tmp_path / "run", ["ada"])
+
+
+def test_adapters_of_two_agents_in_one_engine(tmp_path: Path) -> None:
+    settings = two_agents(tmp_path, ["ada", "bob"])
+    for each, rank in zip(settings["agents"], (4, 9), strict=True):
+        each.update(model=str(tmp_path / "ada"), lora={"rank": rank})
+    run(settings, tmp_path / "run")
+    check_engines(tmp_path / "run", ["ada", "bob"])
 
 
 def test_on_ray_every_agent_may_have_vllm(tmp_path: Path) -> None:

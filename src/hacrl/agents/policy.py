@@ -15,11 +15,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hacrl.agents import loading, training_state
 from hacrl.agents.backends.choice import choose_backends
 from hacrl.agents.backends.interfaces import Row
-from hacrl.agents.backends.vllm import VllmEngine
-from hacrl.agents.backends.vllm_server import VllmServer
-from hacrl.agents.backends.vllm_weights import TrainedWeights
 from hacrl.agents.batching import micro_batches
 from hacrl.agents.critic import Critic
+from hacrl.agents.engines import Engine, make_engine
 from hacrl.agents.errors import AgentError, explain_out_of_memory
 from hacrl.agents.features import prompt_features
 from hacrl.agents.fingerprint import fingerprint
@@ -75,6 +73,7 @@ class Policy:
         prompting: PromptSettings | None = None,
         seed: int = 0,
         ranks: Ranks | None = None,
+        bases: SharedBases | None = None,
     ) -> None:
         """Use a model in memory as an agent; it is trained in place.
 
@@ -85,7 +84,7 @@ class Policy:
         for these `sampling` settings, otherwise the built-in sampler. `prompting` says how its prompts are
         written (see `Rendering`).
         With `ranks` this is one of several processes that hold the agent together: all have to make the same
-        calls.
+        calls. Agents with the same `bases` share an engine.
         """
         self.name = name
         if optimiser is not None and optimiser.learning_rate is None:
@@ -108,11 +107,15 @@ class Policy:
         self._reference = self._make_reference(optimiser)
         self._ranks.shard(self._model)
         self._updater = self._make_updater(optimiser, total_steps)
-        self._engine: VllmEngine | VllmServer | None = None
-        if engine is not None and engine.url is not None:
-            self._engine = VllmServer(name, engine, trains=optimiser is not None)
-        elif engine is not None:
-            self._engine = VllmEngine(name, self._model, tokenizer, engine, sampling or SamplingSettings())
+        self._engine = make_engine(
+            name,
+            self._model,
+            tokenizer,
+            engine,
+            sampling or SamplingSettings(),
+            trains=optimiser is not None,
+            bases=bases,
+        )
 
     @classmethod
     def load(
@@ -161,6 +164,7 @@ class Policy:
             prompting=prompting,
             seed=seed,
             ranks=ranks,
+            bases=bases if lora else None,
         )
 
     @property
@@ -383,12 +387,10 @@ class Policy:
                 drawn.update(zip(batch, responses, strict=True))
         return [drawn[row] for row in range(len(jobs))]
 
-    def _draw_with_vllm(
-        self, engine: VllmEngine | VllmServer, jobs: list[Job], sampling: SamplingSettings
-    ) -> list[Drawn]:
+    def _draw_with_vllm(self, engine: Engine, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
         """Let vLLM decode with the current weights, and check its log-probs against the model's."""
-        engine.hold(TrainedWeights(self._model))
-        drawn = engine.draw(jobs, sampling, self.encoder)
+        engine.hold(self.name, self._model)
+        drawn = engine.draw(self.name, jobs, sampling, self.encoder)
         rows = [(job.prompt, response.token_ids) for job, response in zip(jobs, drawn, strict=True)]
         settings = engine.settings
         cap = settings.correction_cap if settings.correction == "truncated" else None

@@ -48,24 +48,42 @@ def _in_process(recipe: Recipe, agent: AgentSettings, key: str) -> Iterator[Prob
             "be offloaded",
         )
     assert agent.engine is not None
+    if agent.engine.merge_adapters and agent.lora is None:
+        yield Problem(f"{key}.engine.merge_adapters", "has no effect without lora: leave it out")
     for setting in SERVER_ONLY:
         if getattr(agent.engine, setting) is not None:
             yield Problem(f"{key}.engine.{setting}", "has no effect without engine.url: leave it out")
 
 
 def _one_per_process(recipe: Recipe) -> Iterator[Problem]:
-    """vLLM's process groups are global: a process has one engine."""
+    """vLLM's process groups are global: a process has one engine, which may have many adapters."""
     if recipe.runtime.name != "local":
         return
     inside = [
-        position for position, agent in enumerate(recipe.agents) if agent.engine and agent.engine.url is None
+        (position, agent)
+        for position, agent in enumerate(recipe.agents)
+        if agent.engine and agent.engine.url is None
     ]
-    for position in inside[1:]:
-        yield Problem(
-            f"agents.{position}.engine",
-            "expected builtin, or a server (url), for all agents but one with runtime: local, got another "
-            "vllm: it cannot run twice in one process; with runtime: ray every agent has its own",
-        )
+    for position, agent in inside[1:]:
+        if not _share_an_engine(inside[0][1], agent):
+            yield Problem(
+                f"agents.{position}.engine",
+                "expected builtin, or a server (url), for all agents but one with runtime: local, got "
+                "another vllm: it cannot run twice in one process. Agents that train LoRA adapters of one "
+                "model with the same engine settings share one; with runtime: ray every agent has its own",
+            )
+
+
+def _share_an_engine(one: AgentSettings, other: AgentSettings) -> bool:
+    """Whether both train adapters of the same frozen weights, which are loaded as adapters."""
+    same = ("model", "engine", "dtype", "device")
+    return (
+        one.lora is not None
+        and other.lora is not None
+        and one.engine is not None
+        and not one.engine.merge_adapters
+        and all(getattr(one, key) == getattr(other, key) for key in same)
+    )
 
 
 def _one_learner_per_server(recipe: Recipe) -> Iterator[Problem]:

@@ -31,7 +31,9 @@ class LocalRuntime:
 
     def load(self, blueprints: Sequence[Blueprint]) -> list[Agent]:
         """Load every model in this process; agents that train adapters of one model share its weights."""
-        sharing, bases = self._sharing, SharedBases()
+        agents_settings = [blueprint.agent for blueprint in blueprints]
+        sharing = self._sharing
+        bases = SharedBases([each.lora.rank for each in agents_settings if each.lora and each.engine])
         agents: list[Agent] = [
             SharedDeviceAgent(blueprint, sharing, bases) if sharing else blueprint.load(bases=bases)
             for blueprint in blueprints

@@ -41,6 +41,7 @@ def test_engines_by_name_and_by_settings() -> None:
         ),
         ("vllm", {"device": "cuda:1"}, "agents.0.device: expected auto, cpu, cuda or cuda:0 with engine"),
         ({"url": "127.0.0.1:8000"}, {}, "agents.0.engine.url: expected an address like https://host/v1"),
+        ({"merge_adapters": True}, {}, "agents.0.engine.merge_adapters: has no effect without lora"),
         ({"weights_folder": "w"}, {}, "agents.0.engine.weights_folder: has no effect without engine.url"),
     ],
 )
@@ -57,6 +58,27 @@ def test_one_process_has_one_vllm() -> None:
     assert all(agent.engine for agent in validated(settings | {"runtime": "ray"}, "").agents)
     settings["agents"][1]["engine"] = "builtin"
     validated(settings, "")
+
+
+@pytest.mark.parametrize(
+    ("change", "fine"),
+    [
+        ({}, True),
+        ({"lora": {"rank": 4}}, True),
+        ({"lora": None}, False),
+        ({"model": "other/model"}, False),
+        ({"engine": {"name": "vllm", "cache_gigabytes": 1}}, False),
+        ({"engine": {"name": "vllm", "merge_adapters": True}}, False),
+    ],
+)
+def test_agents_that_train_adapters_of_one_model_share_an_engine(change: Any, fine: bool) -> None:
+    settings = recipe("vllm", lora={"rank": 8})
+    settings["agents"].append(settings["agents"][0] | {"name": "b"} | change)
+    if fine:
+        validated(settings, "")
+        return
+    with pytest.raises(RecipeError, match=r"agents.1.engine: expected builtin.*adapters of one model"):
+        validated(settings, "")
 
 
 def served(url: str, name: str = "a", **agent: Any) -> dict[str, Any]:

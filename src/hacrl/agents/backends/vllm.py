@@ -1,10 +1,11 @@
-"""vLLM as the sampler of one agent, in the agent's own process."""
+"""vLLM as the sampler of an agent, or of several that train adapters of one model, in their process."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 from weakref import WeakSet, finalize
@@ -12,8 +13,14 @@ from weakref import WeakSet, finalize
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from hacrl.agents.backends.vllm_adapters import (
+    AdapterRoom,
+    adapted_modules,
+    adapter_difference,
+    write_adapter,
+)
 from hacrl.agents.backends.vllm_requests import drawn_response, sampling_fields
-from hacrl.agents.backends.vllm_weights import TrainedWeights, difference
+from hacrl.agents.backends.vllm_weights import TrainedWeights, difference, write_weights
 from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job
@@ -37,14 +44,18 @@ class VllmEngine:
         tokenizer: PreTrainedTokenizerBase,
         settings: VllmSettings,
         sampling: SamplingSettings,
+        adapters: AdapterRoom | None = None,
     ) -> None:
         """Start vLLM for a model of this shape; it has no weights until `hold` brings them.
 
         It decodes at most `sampling.max_rows` responses at the same time. It needs the tokenizer for stop
-        strings alone.
+        strings alone. With room for `adapters` it begins with the model's frozen weights, and only
+        adapters are brought later, one for each agent that uses it.
         """
         self.settings = settings
-        self._agent = agent
+        self._numbers = {agent: 1}
+        """The agents that use it, and what their adapters are called."""
+        self._adapters = adapters
         self._vllm = _import_vllm(agent, model.device)
         self._failure: str | None = None
         self._reads_text = bool(sampling.stop)
@@ -53,10 +64,12 @@ class VllmEngine:
             model.config.save_pretrained(folder)
             if self._reads_text:
                 tokenizer.save_pretrained(folder)
+            if adapters is not None:
+                write_weights(TrainedWeights(model, merged=False), Path(folder))
             self._llm = self._vllm.LLM(
                 folder,
                 hf_overrides={"architectures": [type(model).__name__]},  # a config may not name it
-                load_format="dummy",
+                load_format="dummy" if adapters is None else "safetensors",
                 skip_tokenizer_init=not self._reads_text,
                 generation_config="vllm",  # the model's own could add sampling settings and stop tokens
                 dtype=str(model.dtype).removeprefix("torch."),
@@ -65,33 +78,65 @@ class VllmEngine:
                 max_num_seqs=sampling.max_rows,
                 kv_cache_memory_bytes=int(settings.cache_gigabytes * 1e9),
                 gpu_memory_utilization=0.01,  # checked at start-up, otherwise overridden by the line above
+                **({} if adapters is None else adapters.settings()),
             )
         self.context_length = int(self._llm.model_config.max_model_len)
         """Most tokens of a prompt and its response together that the cache has room for."""
         self._shut_down = finalize(self, self._llm.llm_engine.engine_core.shutdown)
         _engines.add(self)
 
-    def hold(self, weights: TrainedWeights) -> None:
-        """Make sure that the next responses are drawn with exactly these weights; load what changed."""
+    def hold(self, agent: str, model: PreTrainedModel) -> None:
+        """Make sure that the agent's next responses are drawn with exactly this model; load what changed."""
+        self._numbers.setdefault(agent, len(self._numbers) + 1)
         with self._failing_for_good("did not take new weights"), torch.inference_mode():
-            if self._difference(weights) is None:
-                return
-            self._llm.apply_model(lambda model: model.load_weights(iter(weights)))
-            self._llm.reset_prefix_cache()  # what was computed with the old ones
-            stale = self._difference(weights)
+            if self._adapters is None:
+                stale = self._hold_weights(TrainedWeights(model))
+            else:
+                frozen = TrainedWeights(model, merged=False)
+                stale = self._difference(frozen) or self._hold_adapter(agent, model)
         if stale is not None:
             self._failure = (
-                f"after an update it still does not hold the agent's weight {stale!r}, so it would sample "
-                "with outdated weights. vLLM stores this model in a form that cannot be checked: use "
+                f"after an update it still does not hold the weight {stale!r} of agent {agent!r}, and would "
+                "sample with outdated weights. vLLM stores this model in a form that cannot be checked: use "
                 "engine: builtin"
             )
             raise EngineFailed(self._message())
 
-    def draw(self, jobs: Sequence[Job], sampling: SamplingSettings, encoder: Rendering) -> list[Drawn]:
+    def _hold_weights(self, weights: TrainedWeights) -> str | None:
+        """The name of a weight that is still another one, after loading those that are."""
+        if self._difference(weights) is None:
+            return None
+        self._llm.apply_model(lambda model: model.load_weights(iter(weights)))
+        self._llm.reset_prefix_cache()  # what was computed with the old ones
+        return self._difference(weights)
+
+    def _hold_adapter(self, agent: str, model: PreTrainedModel) -> str | None:
+        modules, number = adapted_modules(model), self._numbers[agent]
+
+        def stale() -> str | None:
+            (found,) = self._llm.apply_model(lambda model: adapter_difference(model, number, modules))
+            return None if found is None else str(found)
+
+        if stale() is None:
+            return None
+        with TemporaryDirectory() as folder:
+            write_adapter(modules, Path(folder))
+            self._llm.llm_engine.add_lora(self._adapter(agent, folder, load_inplace=True))
+        self._llm.reset_prefix_cache()
+        return stale()
+
+    def _adapter(self, agent: str, folder: str = "loaded", **how: bool) -> Any:
+        from vllm.lora.request import LoRARequest
+
+        return LoRARequest(agent, self._numbers[agent], folder, **how)
+
+    def draw(
+        self, agent: str, jobs: Sequence[Job], sampling: SamplingSettings, encoder: Rendering
+    ) -> list[Drawn]:
         """One response for each job; the log-probs are the engine's, at temperature 1."""
         if sampling.stop and not self._reads_text:
             raise AgentError(
-                f"agent {self._agent!r}: its vLLM engine was started without stop strings: set them in "
+                f"agent {agent!r}: its vLLM engine was started without stop strings: set them in "
                 "sampling.stop before it is loaded"
             )
         prompts = [{"prompt_token_ids": list(job.prompt)} for job in jobs]
@@ -101,8 +146,9 @@ class VllmEngine:
             )
             for job in jobs
         ]
+        how = {"lora_request": self._adapter(agent)} if self._adapters is not None else {}
         with self._failing_for_good("broke down"):
-            outputs = self._llm.generate(prompts, parameters, use_tqdm=False)
+            outputs = self._llm.generate(prompts, parameters, use_tqdm=False, **how)
             return [_drawn(output.outputs[0], sampling, encoder) for output in outputs]
 
     def _difference(self, weights: TrainedWeights) -> str | None:
@@ -111,9 +157,10 @@ class VllmEngine:
 
     def _shut_down_others(self) -> None:
         """End an earlier engine of this process: vLLM's process groups are global and end with any."""
+        agent = next(iter(self._numbers))
         for other in list(_engines):
             other._failure = (
-                f"agent {self._agent!r} started another in this process, and vLLM cannot have two in one; "
+                f"agent {agent!r} started another in this process, and vLLM cannot have two in one; "
                 "with runtime: ray every agent has a process of its own"
             )
             other._shut_down()
@@ -132,7 +179,8 @@ class VllmEngine:
             raise EngineFailed(self._message()) from error
 
     def _message(self) -> str:
-        return f"the vLLM engine of agent {self._agent!r} cannot be used: {self._failure}"
+        agents = " and ".join(map(repr, self._numbers))
+        return f"the vLLM engine of agent {agents} cannot be used: {self._failure}"
 
 
 def _drawn(output: Any, sampling: SamplingSettings, encoder: Rendering) -> Drawn:

@@ -17,12 +17,12 @@ from typing import Any
 from weakref import finalize
 
 import torch
-from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
+from transformers import PreTrainedModel
 
 from hacrl.agents.backends.vllm_requests import drawn_response, sampling_fields
-from hacrl.agents.backends.vllm_weights import NamedWeights, TrainedWeights, forms, packed
+from hacrl.agents.backends.vllm_weights import NamedWeights, TrainedWeights, forms, packed, write_weights
 from hacrl.agents.errors import AgentError
 from hacrl.agents.fingerprint import fingerprint
 from hacrl.agents.json_client import JsonClient, Refusal, in_threads
@@ -38,7 +38,6 @@ PACKING = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_pr
 """What vLLM keeps in one piece, in nearly all of its models."""
 VOCABULARY_ROWS = 64
 """vLLM fills vocabularies up to a multiple of this."""
-BYTES_PER_FILE = 1 << 31
 NOTHING = hashlib.sha256(b"").hexdigest()
 WHOLE = ":pp0:pcp0:tp0:"
 """In the key of a weight that is in one place."""
@@ -66,20 +65,23 @@ class VllmServer:
             )
         self._takes_weights = obstacle is None
 
-    def hold(self, weights: TrainedWeights) -> None:
-        """Make sure that the server holds exactly these weights; send them if it does not.
+    def hold(self, agent: str, model: PreTrainedModel) -> None:
+        """Make sure that the server holds exactly this model's weights; send them if it does not.
 
         A server that cannot take weights, which only a frozen agent may have, holds what it holds.
         """
         if not self._takes_weights:
             return
+        weights = TrainedWeights(model)
         if self._outdated(weights) is not None:
             self._send(weights)
         self._version = fingerprint(weights)
         if self._named_weights() != self._version:
             self._client.ask("/update_weight_version", {"new_version": self._version})
 
-    def draw(self, jobs: Sequence[Job], sampling: SamplingSettings, encoder: Rendering) -> list[Drawn]:
+    def draw(
+        self, agent: str, jobs: Sequence[Job], sampling: SamplingSettings, encoder: Rendering
+    ) -> list[Drawn]:
         """One response for each job; the log-probs are the server's, at temperature 1."""
         bodies = [self._body(job, sampling, encoder.eos_ids) for job in jobs]
         replies = in_threads(
@@ -210,25 +212,6 @@ class VllmServer:
             fix = "engine.url has to be a server of vLLM 0.32 or newer"
             what = f"the reply is not a response with tokens and log-probs ({error})"
             raise self._client.error("/v1/completions", what, fix) from error
-
-
-@torch.no_grad()
-def write_weights(weights: NamedWeights, folder: Path) -> None:
-    """Safetensors of at most a few gigabytes, so that the whole model is never in memory a second time."""
-    part: dict[str, Tensor] = {}
-    files = size = 0
-
-    def flush() -> None:
-        with explain_library_errors(folder, "write"):
-            save_file(part, folder / f"weights-{files:05d}.safetensors")
-
-    for name, weight in weights:
-        part[name] = weight.cpu().contiguous()
-        size += weight.nbytes
-        if size >= BYTES_PER_FILE:
-            flush()
-            part, files, size = {}, files + 1, 0
-    flush()
 
 
 def _digests(wanted: Tensor) -> Iterator[str]:

@@ -7,26 +7,31 @@ Its `packed_modules_mapping` says which, so that all weights can be compared bit
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from hacrl.agents.ranks import whole
+from hacrl.runs.files import explain_library_errors
 
+BYTES_PER_FILE = 1 << 31
 NamedWeights = Iterable[tuple[str, Tensor]]
 Packing = Mapping[str, Sequence[str]]
 """Name of a module of vLLM -> the modules of transformers that it takes the place of."""
 
 
 class TrainedWeights:
-    """Every weight under the name it has without adapters, with the LoRA adapters merged in.
+    """Every weight under the name it has without adapters, with the LoRA adapters merged in or left out.
 
     One whole tensor at a time, anew in every pass. Of several ranks all have to make the pass, to its end.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *, merged: bool = True) -> None:
         self._model = model
+        self._merged = merged
 
     def __iter__(self) -> Iterator[tuple[str, Tensor]]:
         for name, parameter in self._model.named_parameters():
@@ -35,7 +40,7 @@ class TrainedWeights:
             with torch.no_grad():  # not around `yield`, where it would be on for whoever takes the weight
                 owner, _, leaf = name.rpartition(".base_layer.")
                 weight = whole(parameter.detach())
-                if owner and leaf == "weight":
+                if owner and leaf == "weight" and self._merged:
                     layer: Any = self._model.get_submodule(owner)
                     for adapter in layer.active_adapters:
                         weight = weight + layer.get_delta_weight(adapter)
@@ -70,7 +75,7 @@ def _place(name: str, held: Collection[str], packing: Packing) -> tuple[str, str
 @torch.no_grad()
 def difference(engine: nn.Module, weights: NamedWeights) -> str | None:
     """Name of a weight that the engine's model does not hold bit by bit as given; None if there is none."""
-    held = dict(engine.named_parameters())
+    held = {name.replace(".base_layer.", "."): weight for name, weight in engine.named_parameters()}
     different: list[str] = []
     for name, wanted in packed(weights, set(held), getattr(engine, "packed_modules_mapping", {})):
         found = held.pop(name, None)
@@ -92,3 +97,22 @@ def _same(held: Tensor, wanted: Tensor) -> bool:
         held.shape[1:] == form.shape[1:] and torch.equal(held[: len(form)], form)
         for form in forms(wanted.to(held.dtype))
     )
+
+
+@torch.no_grad()
+def write_weights(weights: NamedWeights, folder: Path) -> None:
+    """Safetensors of at most a few gigabytes, so that the whole model is never in memory a second time."""
+    part: dict[str, Tensor] = {}
+    files = size = 0
+
+    def flush() -> None:
+        with explain_library_errors(folder, "write"):
+            save_file(part, folder / f"weights-{files:05d}.safetensors")
+
+    for name, weight in weights:
+        part[name] = weight.cpu().contiguous()
+        size += weight.nbytes
+        if size >= BYTES_PER_FILE:
+            flush()
+            part, files, size = {}, files + 1, 0
+    flush()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from hacrl.agents.backends import vllm_server
+from hacrl.agents.backends import vllm_weights
 from hacrl.agents.errors import AgentError
 from hacrl.agents.policy import Policy
 from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, VllmSettings
@@ -50,7 +50,7 @@ def test_every_update_reaches_the_server_before_it_samples(
     server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, files: int, lora: bool
 ) -> None:
     size = sum(weight.nbytes for weight in tiny_model("qwen3").parameters())
-    monkeypatch.setattr(vllm_server, "BYTES_PER_FILE", size // files)
+    monkeypatch.setattr(vllm_weights, "BYTES_PER_FILE", size // files)
     policy, prompts = make(server, lora=lora, weights_folder=str(tmp_path)), text_prompts(3)
     plain = make_plain(lora)
     first = policy.sample(prompts, 1, GREEDY, seed=0)

@@ -1,0 +1,67 @@
+"""What draws an agent's responses in place of the trained model itself: vLLM in its process, or a server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Protocol
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from hacrl.agents.backends.vllm import VllmEngine
+from hacrl.agents.backends.vllm_adapters import AdapterRoom, adapted_modules, adapter_obstacle
+from hacrl.agents.backends.vllm_server import VllmServer
+from hacrl.agents.errors import AgentError
+from hacrl.agents.rendering import Rendering
+from hacrl.agents.sampler import Drawn, Job
+from hacrl.agents.shared_base import SharedBases
+from hacrl.recipe.settings import SamplingSettings, VllmSettings
+
+
+class Engine(Protocol):
+    """Draws responses of one agent or of several."""
+
+    settings: VllmSettings
+    context_length: int
+    """Most tokens of a prompt and its response together."""
+
+    def hold(self, agent: str, model: PreTrainedModel) -> None:
+        """Make sure that the agent's next responses are drawn with exactly this model, or raise."""
+
+    def draw(
+        self, agent: str, jobs: Sequence[Job], sampling: SamplingSettings, encoder: Rendering
+    ) -> list[Drawn]:
+        """One response for each job; the log-probs are the engine's, at temperature 1."""
+
+
+def make_engine(
+    agent: str,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: VllmSettings | None,
+    sampling: SamplingSettings,
+    *,
+    trains: bool,
+    bases: SharedBases | None = None,
+) -> Engine | None:
+    """The engine that the recipe asks for, started; None: the built-in sampler.
+
+    Agents with the same `bases` share one, which has their adapters beside the frozen weights.
+    """
+    if settings is None:
+        return None
+    if settings.url is not None:
+        return VllmServer(agent, settings, trains=trains)
+    start = partial(VllmEngine, agent, model, tokenizer, settings, sampling)
+    modules = adapted_modules(model)
+    if not modules or settings.merge_adapters:
+        return start()
+    obstacle = adapter_obstacle(model)
+    if obstacle is not None:
+        raise AgentError(
+            f"agent {agent!r}: vLLM cannot load its adapter as such, because {obstacle}: set "
+            "engine.merge_adapters: true"
+        )
+    if bases is None or not bases.ranks:
+        return start(AdapterRoom(1, max(module.rank for module in modules)))
+    return bases.engine(model, partial(start, AdapterRoom(len(bases.ranks), max(bases.ranks))))
