@@ -29,6 +29,8 @@ class FakeLLM:
     def __init__(self, folder: str, **settings: Any) -> None:
         self.settings = settings
         self.calls: list[str] = []
+        self.asked: list[int] = []
+        """How many responses each call was to draw."""
         config = AutoConfig.from_pretrained(folder)
         self.model = AutoModelForCausalLM.from_config(config).eval()
         self.model.load_weights = self._load_weights
@@ -112,6 +114,7 @@ class FakeLLM:
         lora_request: SimpleNamespace | None = None,
     ) -> list[SimpleNamespace]:
         self.calls.append("generate")
+        self.asked.append(len(prompts))
         requests = zip(prompts, parameters, strict=True)
         with self._adapted(lora_request):
             return [

@@ -12,6 +12,7 @@ from hacrl.agents.backends.vllm import VllmEngine
 from hacrl.agents.backends.vllm_adapters import AdapterRoom, adapted_modules, adapter_obstacle
 from hacrl.agents.backends.vllm_server import VllmServer
 from hacrl.agents.errors import AgentError
+from hacrl.agents.ranks import Ranks
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job
 from hacrl.agents.shared_base import SharedBases
@@ -24,6 +25,8 @@ class Engine(Protocol):
     settings: VllmSettings
     context_length: int
     """Most tokens of a prompt and its response together."""
+    tensor_parallel: int
+    """Ranks that draw the same responses together."""
 
     def hold(self, agent: str, model: PreTrainedModel) -> None:
         """Make sure that the agent's next responses are drawn with exactly this model, or raise."""
@@ -42,17 +45,19 @@ def make_engine(
     sampling: SamplingSettings,
     *,
     trains: bool,
+    ranks: Ranks,
     bases: SharedBases | None = None,
 ) -> Engine | None:
     """The engine that the recipe asks for, started; None: the built-in sampler.
 
-    Agents with the same `bases` share one, which has their adapters beside the frozen weights.
+    Of several `ranks` each has one. Agents with the same `bases` share one, which has their adapters beside
+    the frozen weights.
     """
     if settings is None:
         return None
     if settings.url is not None:
-        return VllmServer(agent, settings, trains=trains)
-    start = partial(VllmEngine, agent, model, tokenizer, settings, sampling)
+        return VllmServer(agent, settings, trains=trains, ranks=ranks)
+    start = partial(VllmEngine, agent, model, tokenizer, settings, sampling, ranks=ranks)
     modules = adapted_modules(model)
     if not modules or settings.merge_adapters:
         return start()
@@ -63,5 +68,5 @@ def make_engine(
             "engine.merge_adapters: true"
         )
     if bases is None or not bases.ranks:
-        return start(AdapterRoom(1, max(module.rank for module in modules)))
-    return bases.engine(model, partial(start, AdapterRoom(len(bases.ranks), max(bases.ranks))))
+        return start(adapters=AdapterRoom(1, max(module.rank for module in modules)))
+    return bases.engine(model, partial(start, adapters=AdapterRoom(len(bases.ranks), max(bases.ranks))))

@@ -114,6 +114,7 @@ class Policy:
             engine,
             sampling or SamplingSettings(),
             trains=optimiser is not None,
+            ranks=self._ranks,
             bases=bases,
         )
 
@@ -182,18 +183,25 @@ class Policy:
         the policy at temperature 1 over all tokens, which is what training compares with. Of several ranks
         each draws its share.
         """
-        prompts = self._ranks.share(prompts)
-        encoded = [self.encoder.encode_prompt(prompt) for prompt in prompts]
-        jobs = []
-        for prompt, ids in zip(prompts, encoded, strict=True):
-            limit = min(sampling.max_new_tokens, self._room(prompt.id, len(ids)))
-            jobs += [Job(ids, Stream(seed, self.name, prompt.id, number), limit) for number in range(samples)]
-        with self._ranks.gathered(self._model):
-            drawn = self._draw(jobs, sampling)
+        mine = self._ranks.share(range(len(prompts)))
+        together = self._ranks.share(range(len(prompts)), self._engine.tensor_parallel if self._engine else 1)
+        jobs = [job for place in together for job in self._jobs(prompts[place], samples, sampling, seed)]
+        if self._engine is None:
+            with self._ranks.gathered(self._model):
+                drawn = self._decode(jobs, sampling)
+        else:
+            first = (mine[0] - together[0]) * samples if mine else 0
+            drawn = self._draw_with(self._engine, jobs, slice(first, first + len(mine) * samples), sampling)
+        prompts = [prompts[place] for place in mine]
         return [
             self._rollout(prompts[row // samples].id, row % samples, response, sampling)
             for row, response in enumerate(drawn)
         ]
+
+    def _jobs(self, prompt: Prompt, samples: int, sampling: SamplingSettings, seed: int) -> list[Job]:
+        ids = self.encoder.encode_prompt(prompt)
+        limit = min(sampling.max_new_tokens, self._room(prompt.id, len(ids)))
+        return [Job(ids, Stream(seed, self.name, prompt.id, number), limit) for number in range(samples)]
 
     def _rollout(self, prompt_id: str, sample: int, drawn: Drawn, sampling: SamplingSettings) -> Rollout:
         if not all(map(math.isfinite, drawn.token_logps)):
@@ -361,11 +369,6 @@ class Policy:
         """16 hex digits that change when a weight changes, and only then (see `hacrl.agents.fingerprint`)."""
         return fingerprint(self._model.named_parameters())
 
-    def _draw(self, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
-        if self._engine is not None:
-            return self._draw_with_vllm(self._engine, jobs, sampling)
-        return self._decode(jobs, sampling)
-
     def _decode(self, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
         """Decode at most `max_rows` responses at a time, prompts of similar length together."""
         order = sorted(range(len(jobs)), key=lambda row: len(jobs[row].prompt))
@@ -387,14 +390,18 @@ class Policy:
                 drawn.update(zip(batch, responses, strict=True))
         return [drawn[row] for row in range(len(jobs))]
 
-    def _draw_with_vllm(self, engine: Engine, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
-        """Let vLLM decode with the current weights, and check its log-probs against the model's."""
+    def _draw_with(
+        self, engine: Engine, jobs: list[Job], mine: slice, sampling: SamplingSettings
+    ) -> list[Drawn]:
+        """Let the engine decode with the current weights -> this rank's responses, log-probs checked."""
         engine.hold(self.name, self._model)
-        drawn = engine.draw(self.name, jobs, sampling, self.encoder)
-        rows = [(job.prompt, response.token_ids) for job, response in zip(jobs, drawn, strict=True)]
+        drawn = engine.draw(self.name, jobs, sampling, self.encoder)[mine]
+        rows = [(job.prompt, response.token_ids) for job, response in zip(jobs[mine], drawn, strict=True)]
+        with self._ranks.gathered(self._model):
+            scores = self._score(rows)
         settings = engine.settings
         cap = settings.correction_cap if settings.correction == "truncated" else None
-        return checked(drawn, self._score(rows), settings.max_logprob_difference, cap)
+        return checked(drawn, scores, settings.max_logprob_difference, cap)
 
     def _make_critic(
         self, params: CriticParams | None, optimiser: OptimiserSettings | None, total_steps: int | None

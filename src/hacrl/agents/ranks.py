@@ -83,9 +83,17 @@ class Ranks:
                 part.reshard()
                 part.set_reshard_after_forward(True, recurse=False)
 
-    def share(self, items: Sequence[T]) -> Sequence[T]:
-        """This rank's part of the items; the parts of all ranks, concatenated in order, are all items."""
-        return items[len(items) * self.rank // self.count : len(items) * (self.rank + 1) // self.count]
+    def share(self, items: Sequence[T], together: int = 1) -> Sequence[T]:
+        """This rank's part of the items; the parts of all ranks, concatenated in order, are all items.
+
+        Ranks that work `together`, so many at a time, get all their parts.
+        """
+        first = self.rank // together * together
+        return items[len(items) * first // self.count : len(items) * (first + together) // self.count]
+
+    def any(self, here: bool) -> bool:
+        """Whether it is so on any rank: all have to ask."""
+        return bool(self.total(torch.tensor([float(here)])).item())
 
     def micro_batches(self, rows: Sequence[Row], budget: int, shares_prompts: bool) -> list[list[int]]:
         """This rank's rows in micro-batches, plus empty ones so that all ranks have equally many."""

@@ -24,13 +24,25 @@ def engine_problems(recipe: Recipe) -> Iterator[Problem]:
         if agent.engine is None:
             continue
         key = f"agents.{position}"
-        if agent.resources.ranks > 1:
-            yield Problem(
-                f"{key}.resources.ranks",
-                f"expected 1 with engine: vllm, got {agent.resources.ranks}: it needs whole weights",
-            )
+        yield from _tensor_parallel(recipe, agent, key)
         if agent.engine.url is None:
             yield from _in_process(recipe, agent, key)
+
+
+def _tensor_parallel(recipe: Recipe, agent: AgentSettings, key: str) -> Iterator[Problem]:
+    """Engines are split over the ranks that are there, of one machine."""
+    assert agent.engine is not None
+    size = agent.engine.tensor_parallel
+    here = agent.resources.ranks // agent.resources.nodes if recipe.runtime.name == "ray" else 1
+    if size == 1:
+        return
+    if agent.engine.url is not None:
+        yield Problem(f"{key}.engine.tensor_parallel", "has no effect with engine.url: leave it out")
+    elif here % size:
+        yield Problem(
+            f"{key}.engine.tensor_parallel",
+            f"expected a divisor of the agent's {here} ranks on a machine, got {size}",
+        )
 
 
 def _in_process(recipe: Recipe, agent: AgentSettings, key: str) -> Iterator[Problem]:

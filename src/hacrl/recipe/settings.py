@@ -162,6 +162,8 @@ class VllmSettings(Settings):
     """How often a request is repeated if the server is busy, late or not there."""
     cache_gigabytes: Above0 = 4.0
     """Size of the key-value cache in the agent's process, where vLLM also holds a copy of the weights."""
+    tensor_parallel: Count = 1
+    """Ranks of the agent that share one copy of vLLM's weights; the others have copies of their own."""
     merge_adapters: bool = False
     """Merge LoRA adapters into the weights instead of loading them beside; for a server they always are."""
     max_logprob_difference: AtLeast0 = 1e-3

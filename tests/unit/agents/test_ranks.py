@@ -269,3 +269,19 @@ def test_long_responses_on_two_ranks_never_need_all_logits_or_a_mask_of_all_posi
         assert close(theirs[0], numbers)
         assert close(theirs[1], mean_logps)
         assert largest <= 4 * LONG * 48, "activations of a micro-batch, not squares or logits of it"
+
+
+@pytest.mark.parametrize("items", [0, 1, 5, 8, 13])
+def test_ranks_that_work_together_get_all_their_parts(items):
+    ranks = [fake_rank(rank, 4) for rank in range(4)]
+    alone = [list(each.share(range(items))) for each in ranks]
+    assert [each for part in alone for each in part] == list(range(items))
+    pairs = [list(each.share(range(items), together=2)) for each in ranks]
+    assert pairs == [alone[0] + alone[1]] * 2 + [alone[2] + alone[3]] * 2
+
+
+def fake_rank(rank, count):
+    """One of several ranks without a process group."""
+    made = Ranks()
+    made.rank, made.count = rank, count
+    return made

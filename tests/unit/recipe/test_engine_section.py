@@ -34,11 +34,8 @@ def test_engines_by_name_and_by_settings() -> None:
     [
         ("vlm", {}, r"agents.0.engine.name: expected 'vllm', got 'vlm'; did you mean 'vllm'\?"),
         ({"cap": 3}, {}, "agents.0.engine.cap: unknown key"),
-        (
-            "vllm",
-            {"resources": {"ranks": 2}},
-            "agents.0.resources.ranks: expected 1 with engine: vllm, got 2",
-        ),
+        ({"tensor_parallel": 2}, {}, "engine.tensor_parallel: expected a divisor of the agent's 1 ranks"),
+        ({"tensor_parallel": 2, "url": "http://host"}, {}, "tensor_parallel: has no effect with engine.url"),
         ("vllm", {"device": "cuda:1"}, "agents.0.device: expected auto, cpu, cuda or cuda:0 with engine"),
         ({"url": "127.0.0.1:8000"}, {}, "agents.0.engine.url: expected an address like https://host/v1"),
         ({"merge_adapters": True}, {}, "agents.0.engine.merge_adapters: has no effect without lora"),
@@ -79,6 +76,18 @@ def test_agents_that_train_adapters_of_one_model_share_an_engine(change: Any, fi
         return
     with pytest.raises(RecipeError, match=r"agents.1.engine: expected builtin.*adapters of one model"):
         validated(settings, "")
+
+
+def test_engines_are_split_over_the_ranks_of_a_machine() -> None:
+    for size, fine in ((1, True), (2, True), (4, True), (3, False), (8, False)):
+        resources = {"ranks": 8, "nodes": 2, "gpus": 1}
+        settings = recipe({"name": "vllm", "tensor_parallel": size}, resources=resources)
+        settings["runtime"] = {"name": "ray", "address": "host:6379"}
+        if fine:
+            validated(settings, "")
+            continue
+        with pytest.raises(RecipeError, match=f"a divisor of the agent's 4 ranks on a machine, got {size}"):
+            validated(settings, "")
 
 
 def served(url: str, name: str = "a", **agent: Any) -> dict[str, Any]:

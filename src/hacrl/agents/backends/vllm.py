@@ -11,6 +11,7 @@ from typing import Any
 from weakref import WeakSet, finalize
 
 import torch
+from torch.distributed.fsdp import FSDPModule
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from hacrl.agents.backends.vllm_adapters import (
@@ -22,6 +23,7 @@ from hacrl.agents.backends.vllm_adapters import (
 from hacrl.agents.backends.vllm_requests import drawn_response, sampling_fields
 from hacrl.agents.backends.vllm_weights import TrainedWeights, difference, write_weights
 from hacrl.agents.errors import AgentError, EngineFailed
+from hacrl.agents.ranks import Ranks
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job
 from hacrl.recipe.settings import SamplingSettings, VllmSettings
@@ -45,14 +47,18 @@ class VllmEngine:
         settings: VllmSettings,
         sampling: SamplingSettings,
         adapters: AdapterRoom | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         """Start vLLM for a model of this shape; it has no weights until `hold` brings them.
 
         It decodes at most `sampling.max_rows` responses at the same time. It needs the tokenizer for stop
         strings alone. With room for `adapters` it begins with the model's frozen weights, and only
-        adapters are brought later, one for each agent that uses it.
+        adapters are brought later, one for each agent that uses it. Of several `ranks` each has an
+        engine, and all have to make the same calls; `settings.tensor_parallel` of them share one model.
         """
         self.settings = settings
+        self.tensor_parallel = settings.tensor_parallel
+        self._ranks = ranks or Ranks()
         self._numbers = {agent: 1}
         """The agents that use it, and what their adapters are called."""
         self._adapters = adapters
@@ -68,7 +74,7 @@ class VllmEngine:
                 write_weights(TrainedWeights(model, merged=False), Path(folder))
             self._llm = self._vllm.LLM(
                 folder,
-                hf_overrides={"architectures": [type(model).__name__]},  # a config may not name it
+                hf_overrides={"architectures": [_architecture(model)]},  # a config may not name it
                 load_format="dummy" if adapters is None else "safetensors",
                 skip_tokenizer_init=not self._reads_text,
                 generation_config="vllm",  # the model's own could add sampling settings and stop tokens
@@ -79,16 +85,30 @@ class VllmEngine:
                 kv_cache_memory_bytes=int(settings.cache_gigabytes * 1e9),
                 gpu_memory_utilization=0.01,  # checked at start-up, otherwise overridden by the line above
                 **({} if adapters is None else adapters.settings()),
+                **self._parallel(),
             )
         self.context_length = int(self._llm.model_config.max_model_len)
         """Most tokens of a prompt and its response together that the cache has room for."""
-        self._shut_down = finalize(self, self._llm.llm_engine.engine_core.shutdown)
+        end = self._llm.llm_engine.engine_core.shutdown
+        # Its end would be that of the process group, which the ranks need: theirs is the end of the process.
+        self._shut_down = finalize(self, (lambda: None) if self._ranks.several else end)
         _engines.add(self)
+
+    def _parallel(self) -> dict[str, Any]:
+        """Settings for one of several ranks: vLLM joins the process group that is there already."""
+        if not self._ranks.several:
+            return {}
+        os.environ |= {"RANK": str(self._ranks.rank), "WORLD_SIZE": str(self._ranks.count), "LOCAL_RANK": "0"}
+        return {
+            "distributed_executor_backend": "external_launcher",
+            "tensor_parallel_size": self.tensor_parallel,
+            "disable_custom_all_reduce": True,  # every process sees its own GPU alone
+        }
 
     def hold(self, agent: str, model: PreTrainedModel) -> None:
         """Make sure that the agent's next responses are drawn with exactly this model; load what changed."""
         self._numbers.setdefault(agent, len(self._numbers) + 1)
-        with self._failing_for_good("did not take new weights"), torch.inference_mode():
+        with self._failing_for_good("did not take new weights"), torch.no_grad():
             if self._adapters is None:
                 stale = self._hold_weights(TrainedWeights(model))
             else:
@@ -104,7 +124,7 @@ class VllmEngine:
 
     def _hold_weights(self, weights: TrainedWeights) -> str | None:
         """The name of a weight that is still another one, after loading those that are."""
-        if self._difference(weights) is None:
+        if not self._ranks.any(self._difference(weights) is not None):
             return None
         self._llm.apply_model(lambda model: model.load_weights(iter(weights)))
         self._llm.reset_prefix_cache()  # what was computed with the old ones
@@ -117,7 +137,7 @@ class VllmEngine:
             (found,) = self._llm.apply_model(lambda model: adapter_difference(model, number, modules))
             return None if found is None else str(found)
 
-        if stale() is None:
+        if not self._ranks.any(stale() is not None):
             return None
         with TemporaryDirectory() as folder:
             write_adapter(modules, Path(folder))
@@ -146,13 +166,17 @@ class VllmEngine:
             )
             for job in jobs
         ]
+        if not jobs:  # of fewer prompts than ranks
+            return []
         how = {"lora_request": self._adapter(agent)} if self._adapters is not None else {}
         with self._failing_for_good("broke down"):
             outputs = self._llm.generate(prompts, parameters, use_tqdm=False, **how)
             return [_drawn(output.outputs[0], sampling, encoder) for output in outputs]
 
     def _difference(self, weights: TrainedWeights) -> str | None:
-        (found,) = self._llm.apply_model(lambda model: difference(model, weights))
+        size = self.tensor_parallel
+        place = self._ranks.rank % size
+        (found,) = self._llm.apply_model(lambda model: difference(model, weights, place, size))
         return None if found is None else str(found)
 
     def _shut_down_others(self) -> None:
@@ -181,6 +205,11 @@ class VllmEngine:
     def _message(self) -> str:
         agents = " and ".join(map(repr, self._numbers))
         return f"the vLLM engine of agent {agents} cannot be used: {self._failure}"
+
+
+def _architecture(model: PreTrainedModel) -> str:
+    """The model's class in transformers; a sharded model's own class is made from it."""
+    return next(each.__name__ for each in type(model).__mro__ if not issubclass(each, FSDPModule))
 
 
 def _drawn(output: Any, sampling: SamplingSettings, encoder: Rendering) -> Drawn:

@@ -26,6 +26,7 @@ from hacrl.agents.backends.vllm_weights import NamedWeights, TrainedWeights, for
 from hacrl.agents.errors import AgentError
 from hacrl.agents.fingerprint import fingerprint
 from hacrl.agents.json_client import JsonClient, Refusal, in_threads
+from hacrl.agents.ranks import Ranks
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job
 from hacrl.recipe.settings import SamplingSettings, VllmSettings
@@ -48,8 +49,16 @@ MISSING = frozenset({404, 405})
 class VllmServer:
     """Draws responses with the weights it was given last; other agents must not use the same server."""
 
-    def __init__(self, agent: str, settings: VllmSettings, *, trains: bool) -> None:
-        """Ask the server what it serves; refuse one that cannot take weights if the agent is trained."""
+    tensor_parallel = 1
+
+    def __init__(
+        self, agent: str, settings: VllmSettings, *, trains: bool, ranks: Ranks | None = None
+    ) -> None:
+        """Ask the server what it serves; refuse one that cannot take weights if the agent is trained.
+
+        Of several `ranks` all draw their share of the responses, and the first sends the weights.
+        """
+        self._ranks = ranks or Ranks()
         self.settings = settings
         self._agent = agent
         self._client = JsonClient(agent, settings.server, section="engine")
@@ -73,7 +82,7 @@ class VllmServer:
         if not self._takes_weights:
             return
         weights = TrainedWeights(model)
-        if self._outdated(weights) is not None:
+        if self._ranks.any(self._outdated(weights) is not None):
             self._send(weights)
         self._version = fingerprint(weights)
         if self._named_weights() != self._version:
@@ -127,6 +136,21 @@ class VllmServer:
         return None
 
     def _send(self, weights: TrainedWeights) -> None:
+        if self._ranks.rank == 0:
+            self._load(weights)
+        else:
+            for _ in weights:  # whole tensors are made by all ranks together
+                pass
+        self._ranks.any(False)  # the others wait for the first
+        stale = self._outdated(weights)
+        if stale is not None:
+            raise AgentError(
+                f"agent {self._agent!r}: the server at {self.settings.url} was given new weights, but still "
+                f"does not hold the agent's weight {stale!r}, so it would sample with outdated weights: it "
+                "has to serve the agent's own model in the agent's dtype, and to load what it is given"
+            )
+
+    def _load(self, weights: TrainedWeights) -> None:
         with self._folder() as folder:
             write_weights(weights, folder)
             load = {"method": "reload_weights", "kwargs": {"weights_path": str(folder)}}
@@ -138,13 +162,6 @@ class VllmServer:
                 f"it has to read {folder.parent} (engine.weights_folder), and to serve the agent's own model",
             )
         self._client.ask("/reset_prefix_cache", {})  # what was computed with the old ones
-        stale = self._outdated(weights)
-        if stale is not None:
-            raise AgentError(
-                f"agent {self._agent!r}: the server at {self.settings.url} was given new weights, but still "
-                f"does not hold the agent's weight {stale!r}, so it would sample with outdated weights: it "
-                "has to serve the agent's own model in the agent's dtype, and to load what it is given"
-            )
 
     def _checksums(self) -> dict[str, str]:
         """SHA-256 of every weight it holds, by place and name: `dp0:pp0:pcp0:tp0:model.norm.weight`."""
@@ -162,9 +179,9 @@ class VllmServer:
         for key, digest in self._checksums().items():
             held.setdefault(key.partition(WHOLE)[2], set()).add(digest)  # data-parallel copies are the same
         different: list[str] = []
-        for name, wanted in packed(weights, set(held), PACKING):
+        for name, parts in packed(weights, set(held), PACKING):
             found = held.pop(name, set())
-            if found not in ({digest} for digest in _digests(wanted)):
+            if found not in ({digest} for digest in _digests(torch.cat(parts) if parts[1:] else parts[0])):
                 different.append(name)
         return next(iter([*different, *held]), None)
 

@@ -43,23 +43,32 @@ class TrainedWeights:
                 if owner and leaf == "weight" and self._merged:
                     layer: Any = self._model.get_submodule(owner)
                     for adapter in layer.active_adapters:
-                        weight = weight + layer.get_delta_weight(adapter)
+                        weight = weight + _delta(layer, adapter)
             yield (f"{owner}.{leaf}" if owner else name), weight
 
 
-def packed(weights: NamedWeights, held: Collection[str], packing: Packing) -> Iterator[tuple[str, Tensor]]:
-    """The weights under the names that vLLM holds them by, those of several modules in one piece."""
+def _delta(layer: Any, adapter: str) -> Tensor:
+    """What an adapter adds to a weight, as peft computes it, of whole tensors."""
+    delta = whole(layer.lora_B[adapter].weight.detach()) @ whole(layer.lora_A[adapter].weight.detach())
+    scaled: Tensor = (delta.T if layer.fan_in_fan_out else delta) * layer.scaling[adapter]
+    return scaled
+
+
+def packed(
+    weights: NamedWeights, held: Collection[str], packing: Packing
+) -> Iterator[tuple[str, list[Tensor]]]:
+    """The weights under the names that vLLM holds them by, those of several modules side by side."""
     waiting: dict[str, dict[str, Tensor]] = {}
     for name, weight in weights:
         whole_name, part, parts = _place(name, held, packing)
         if not parts:
-            yield name, weight
+            yield name, [weight]
             continue
         found = waiting.setdefault(whole_name, {})
         found[part] = weight
         if len(found) == len(parts):
             del waiting[whole_name]
-            yield whole_name, torch.cat([found[each] for each in parts])
+            yield whole_name, [found[each] for each in parts]
 
 
 def _place(name: str, held: Collection[str], packing: Packing) -> tuple[str, str, Sequence[str]]:
@@ -73,13 +82,16 @@ def _place(name: str, held: Collection[str], packing: Packing) -> tuple[str, str
 
 
 @torch.no_grad()
-def difference(engine: nn.Module, weights: NamedWeights) -> str | None:
-    """Name of a weight that the engine's model does not hold bit by bit as given; None if there is none."""
+def difference(engine: nn.Module, weights: NamedWeights, rank: int = 0, size: int = 1) -> str | None:
+    """Name of a weight that the engine's model does not hold bit by bit as given; None if there is none.
+
+    The engine may be one of `size` among which weights are split (tensor parallel).
+    """
     held = {name.replace(".base_layer.", "."): weight for name, weight in engine.named_parameters()}
     different: list[str] = []
-    for name, wanted in packed(weights, set(held), getattr(engine, "packed_modules_mapping", {})):
+    for name, parts in packed(weights, set(held), getattr(engine, "packed_modules_mapping", {})):
         found = held.pop(name, None)
-        if found is None or not _same(found, wanted):
+        if found is None or not _holds_a_form(found, parts, rank, size):
             different.append(name)
     return next(iter([*different, *held]), None)
 
@@ -91,12 +103,35 @@ def forms(wanted: Tensor) -> Iterator[Tensor]:
         yield wanted.T
 
 
-def _same(held: Tensor, wanted: Tensor) -> bool:
+def _holds_a_form(held: Tensor, parts: Sequence[Tensor], rank: int, size: int) -> bool:
     """Whether a weight is held in one of its forms; rows may be padded."""
-    return any(
-        held.shape[1:] == form.shape[1:] and torch.equal(held[: len(form)], form)
-        for form in forms(wanted.to(held.dtype))
-    )
+    parts = [part.to(held.dtype) for part in parts]
+    joined = torch.cat(parts) if parts[1:] else parts[0]
+    found = [*forms(joined), *(_shards(joined, parts, len(held), rank, size) if size > 1 else ())]
+    return any(held.shape[1:] == form.shape[1:] and torch.equal(held[: len(form)], form) for form in found)
+
+
+def _shards(joined: Tensor, parts: Sequence[Tensor], rows: int, rank: int, size: int) -> Iterator[Tensor]:
+    """How one of several engines may hold a weight: by columns, by rows of every part, or by padded rows.
+
+    Where there are fewer keys and values than engines, several have the same ones.
+    """
+    if joined.ndim == 2:
+        yield joined.chunk(size, 1)[rank]
+    first, *rest = parts
+    if len(first) % size:
+        yield joined[rank * rows : (rank + 1) * rows]
+        return
+    each = (rows - len(first) // size) // len(rest) if rest else 0
+    lengths = [len(first) // size, *[each] * len(rest)]
+    if all(length > 0 and len(part) % length == 0 for part, length in zip(parts, lengths, strict=True)):
+        places = [rank * (len(part) // length) // size for part, length in zip(parts, lengths, strict=True)]
+        yield torch.cat(
+            [
+                part[place * length : (place + 1) * length]
+                for part, length, place in zip(parts, lengths, places, strict=True)
+            ]
+        )
 
 
 @torch.no_grad()

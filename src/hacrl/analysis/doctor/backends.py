@@ -14,6 +14,7 @@ from hacrl.agents.loading import with_adapters
 from hacrl.analysis.doctor.examination import Diagnosis
 from hacrl.analysis.doctor.models import config_of
 from hacrl.recipe import AgentSettings, Recipe
+from hacrl.recipe.settings import VllmSettings
 
 MOST_PARAMETERS = 400_000_000
 """Of the small model: its layers are as wide as the real one's."""
@@ -70,8 +71,19 @@ def planned_backends(recipe: Recipe, agent: AgentSettings, ranks: int = 1) -> Ba
             found = choose_backends(model, recipe.updates.gradient_checkpointing, sharded=ranks > 1)
     except Exception:  # a made-up size may break any architecture; the real model decides
         return None
-    decode = found.names["decode"]
-    return BackendPlan("vLLM" if agent.engine else decode, found.names["train"], found.refused)
+    decode = _engine(agent.engine, ranks) if agent.engine else found.names["decode"]
+    return BackendPlan(decode, found.names["train"], found.refused)
+
+
+def _engine(engine: VllmSettings, ranks: int) -> str:
+    """Which vLLM, and how many of it."""
+    if engine.url is not None:
+        return f"the vLLM server at {engine.url}"
+    if ranks == 1:
+        return "vLLM"
+    size = engine.tensor_parallel
+    copies = f"{ranks // size} engines of vLLM side by side" if ranks > size else "one engine of vLLM"
+    return copies if size == 1 else f"{copies}, split over {size} ranks (tensor parallel)"
 
 
 def _small_model(config: Any) -> Any:

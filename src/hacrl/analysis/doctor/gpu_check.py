@@ -249,6 +249,18 @@ CHECKS = {
         packages=("ray", "vllm"),
         gpus_if_any=2,
     ),
+    "vllm-ranks": Check(
+        "vLLM, two ranks per agent with an engine each",
+        _on_ray(2, engine={"name": "vllm", "cache_gigabytes": 0.5}),
+        packages=("ray", "vllm"),
+        gpus_if_any=4,
+    ),
+    "vllm-split": Check(
+        "vLLM, one engine split over two ranks",
+        _on_ray(2, engine={"name": "vllm", "cache_gigabytes": 0.5, "tensor_parallel": 2}),
+        packages=("ray", "vllm"),
+        gpus_if_any=4,
+    ),
 }
 """All that can be tried, by name, the cheapest first."""
 

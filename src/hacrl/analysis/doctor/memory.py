@@ -12,6 +12,7 @@ import torch
 from hacrl.agents.backends.head import KEPT_BYTES, LOGITS_AT_ONCE
 from hacrl.analysis.doctor.models import ModelFacts
 from hacrl.recipe import Recipe
+from hacrl.recipe.settings import VllmSettings
 
 KEPT_PER_LAYER = (12, 4)
 """Numbers kept for the backward pass per token and layer, in multiples of hidden and feed-forward size."""
@@ -81,11 +82,16 @@ def estimate(recipe: Recipe, name: str, facts: ModelFacts, dtype: str, longest_p
         moments=moments // ranks,
         reference=reference // ranks,
         critic=(weights - (frozen if ranks == 1 else 0) + gradients + moments) // ranks if critic else 0,
-        engine=width * facts.parameters + round(1e9 * inside.cache_gigabytes) if inside else 0,
+        engine=_engine(inside, width * facts.parameters) if inside else 0,
         gathered=width * facts.parameters * (ranks - 1) // ranks,
         cache=0 if agent.engine else rows * row * 2 * facts.layers * facts.key_value * width,
         activations=_activations(recipe, facts, row, width, critic) + in_half // ranks if agent.trains else 0,
     )
+
+
+def _engine(engine: VllmSettings, weights: int) -> int:
+    """vLLM's own weights, whole on every rank unless it is split over several, and its cache."""
+    return weights // engine.tensor_parallel + round(1e9 * engine.cache_gigabytes)
 
 
 def ranks_of(recipe: Recipe, name: str) -> int:

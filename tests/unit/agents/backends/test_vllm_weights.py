@@ -73,3 +73,48 @@ def test_adapters_are_merged_without_touching_them() -> None:
     for name, weight in found.items():
         torch.testing.assert_close(weight, expected[name])
     assert any(not torch.equal(found[name], plain[name]) for name in plain)
+
+
+def split(weights: dict[str, Tensor], rank: int) -> Engine:
+    """One of two engines among which vLLM splits weights: columns of `fc`, rows of all others."""
+    parts = {name: weight.chunk(2, int(name == "layer.fc.weight"))[rank] for name, weight in weights.items()}
+    embed = torch.cat([weights["embed.weight"], torch.zeros(3, 4)])
+    engine = Engine(parts | {"embed.weight": torch.zeros(1, 4)})
+    engine.embed.weight = nn.Parameter(embed.chunk(2)[rank])
+    engine.layer.fc.weight = nn.Parameter(parts["layer.fc.weight"].clone())
+    return engine
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("name", [None, *some_weights()])
+def test_engines_that_split_weights_hold_their_parts(rank: int, name: str | None) -> None:
+    weights = some_weights()
+    engine = split(weights, rank)
+    if name is None:
+        assert difference(engine, weights.items(), rank, 2) is None
+        assert difference(engine, weights.items(), 1 - rank, 2) is not None
+        return
+    with torch.no_grad():
+        held = next(weight for key, weight in engine.named_parameters() if _owner(name) in key)
+        held[0, 0] += 1e-3
+    assert difference(engine, weights.items(), rank, 2) is not None
+
+
+@pytest.mark.parametrize("rank", range(4))
+def test_keys_and_values_that_several_engines_have(rank: int) -> None:
+    """Two heads of keys and values for four engines."""
+    torch.manual_seed(0)
+    weights = {f"layer.{part}_proj.weight": torch.randn(8 if part == "q" else 4, 4) for part in "qkv"}
+    q, k, v = weights.values()
+    engine = nn.Module()
+    engine.packed_modules_mapping = {"qkv_proj": ["q_proj", "k_proj", "v_proj"]}  # type: ignore[assignment]
+    engine.layer = nn.Module()
+    engine.layer.qkv_proj = nn.Module()
+    held = torch.cat([q[2 * rank : 2 * rank + 2], *(each[rank // 2 * 2 :][:2] for each in (k, v))])
+    engine.layer.qkv_proj.weight = nn.Parameter(held)
+    assert difference(engine, weights.items(), rank, 4) is None
+    assert difference(engine, weights.items(), (rank + 2) % 4, 4) == "layer.qkv_proj.weight"
+
+
+def _owner(name: str) -> str:
+    return "qkv_proj" if "_proj" in name else name

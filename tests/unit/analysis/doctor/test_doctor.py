@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from hacrl.agents.loading import with_adapters
 from hacrl.agents.precision import Precision
-from hacrl.analysis.doctor import examine, warnings_for
+from hacrl.analysis.doctor import backends, examine, warnings_for
 from hacrl.analysis.doctor import memory as memory_module
 from hacrl.analysis.doctor.advice import DeviceMemory, device_memory, needed_on
 from hacrl.analysis.doctor.backends import planned_backends
@@ -35,6 +35,7 @@ from hacrl.analysis.doctor.prompts import written_for
 from hacrl.cli.app import app
 from hacrl.methods.gspo import Gspo
 from hacrl.recipe import AgentSettings, LoraSettings, Recipe, parse_recipe
+from hacrl.recipe.settings import VllmSettings
 from hacrl.tasks.toy_models.tokenizers import make_tokenizer
 from hacrl.training.team import load_task
 from hacrl.types import Prompt
@@ -682,3 +683,17 @@ def test_a_pool_needs_its_key(model: str, monkeypatch: pytest.MonkeyPatch):
     assert "OUR_KEY is not set" in error.message
     monkeypatch.setenv("OUR_KEY", "x" * 20)
     assert examine(recipe).errors == []
+
+
+@pytest.mark.parametrize(
+    ("engine", "ranks", "words"),
+    [
+        ({}, 1, "vLLM"),
+        ({}, 4, "4 engines of vLLM side by side"),
+        ({"tensor_parallel": 2}, 4, "2 engines of vLLM side by side, split over 2 ranks (tensor parallel)"),
+        ({"tensor_parallel": 4}, 4, "one engine of vLLM, split over 4 ranks (tensor parallel)"),
+        ({"url": "http://host:8000"}, 2, "the vLLM server at http://host:8000"),
+    ],
+)
+def test_the_doctor_says_how_many_engines_an_agent_has(engine, ranks, words):
+    assert backends._engine(VllmSettings(**engine), ranks) == words
