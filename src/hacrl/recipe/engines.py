@@ -38,6 +38,12 @@ def _tensor_parallel(recipe: Recipe, agent: AgentSettings, key: str) -> Iterator
         return
     if agent.engine.url is not None:
         yield Problem(f"{key}.engine.tensor_parallel", "has no effect with engine.url: leave it out")
+    elif agent.lora is not None and not agent.engine.merge_adapters:
+        yield Problem(
+            f"{key}.engine.tensor_parallel",
+            f"expected 1 with lora, got {size}: adapters that vLLM splits cannot be compared; or set "
+            "engine.merge_adapters: true",
+        )
     elif here % size:
         yield Problem(
             f"{key}.engine.tensor_parallel",

@@ -35,6 +35,7 @@ def test_engines_by_name_and_by_settings() -> None:
         ("vlm", {}, r"agents.0.engine.name: expected 'vllm', got 'vlm'; did you mean 'vllm'\?"),
         ({"cap": 3}, {}, "agents.0.engine.cap: unknown key"),
         ({"tensor_parallel": 2}, {}, "engine.tensor_parallel: expected a divisor of the agent's 1 ranks"),
+        ({"tensor_parallel": 2}, {"lora": {}}, "engine.tensor_parallel: expected 1 with lora, got 2"),
         ({"tensor_parallel": 2, "url": "http://host"}, {}, "tensor_parallel: has no effect with engine.url"),
         ("vllm", {"device": "cuda:1"}, "agents.0.device: expected auto, cpu, cuda or cuda:0 with engine"),
         ({"url": "127.0.0.1:8000"}, {}, "agents.0.engine.url: expected an address like https://host/v1"),
