@@ -102,6 +102,12 @@ class FakeLLM:
     def apply_model(self, function: Callable[[Any], Any]) -> list[Any]:
         return [function(self.model)]
 
+    def sleep(self, level: int) -> None:
+        self.calls.append(f"sleep {level}")
+
+    def wake_up(self, tags: list[str]) -> None:
+        self.calls.append(f"wake {' '.join(tags)}")
+
     def reset_prefix_cache(self) -> bool:
         self.calls.append("reset")
         return True

@@ -118,11 +118,9 @@ def test_on_ray_every_agent_may_have_vllm(tmp_path: Path) -> None:
     check_engines(tmp_path / "run", ["ada", "bob"])
 
 
-@pytest.mark.parametrize("size", [1, 2])
-def test_an_agent_of_two_ranks_has_two_engines_or_one_that_is_split(tmp_path: Path, size: int) -> None:
+def test_an_agent_of_two_ranks_has_two_engines(tmp_path: Path) -> None:
     settings = two_agents(tmp_path, ["ada"], runtime="ray", evaluation={"prompts": 3})
     settings["agents"][0]["resources"] = {"ranks": 2}
-    settings["agents"][0]["engine"]["tensor_parallel"] = size
     (tmp_path / "recipe.json").write_text(json.dumps(settings))
     subprocess.run([sys.executable, "-c", TRAIN], cwd=tmp_path, env=os.environ | HELPERS, check=True)
     check_engines(tmp_path / "run", ["ada"])

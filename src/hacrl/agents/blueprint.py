@@ -31,6 +31,8 @@ class Blueprint:
     """Of the whole run, for learning rates that decay."""
     critic: CriticParams | None = None
     seed: int = 0
+    shares_device: bool = False
+    """Whether other agents need its device while it does not work."""
 
     @property
     def name(self) -> str:
@@ -63,6 +65,7 @@ class Blueprint:
             seed=self.seed,
             ranks=ranks,
             bases=bases,
+            shares_device=self.shares_device,
         )
 
 

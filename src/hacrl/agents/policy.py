@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,8 @@ from hacrl.recipe.settings import (
 from hacrl.runs.files import explain_library_errors
 from hacrl.types import MiniBatch, Prompt, Rollout
 
+OFFLOAD_DEVICE = torch.device("cpu")
+"""Where an agent is while others have its device."""
 CRITIC = "critic/"
 """Prefix of the critic's tensors in a training state."""
 
@@ -74,6 +77,7 @@ class Policy:
         seed: int = 0,
         ranks: Ranks | None = None,
         bases: SharedBases | None = None,
+        shares_device: bool = False,
     ) -> None:
         """Use a model in memory as an agent; it is trained in place.
 
@@ -84,7 +88,8 @@ class Policy:
         for these `sampling` settings, otherwise the built-in sampler. `prompting` says how its prompts are
         written (see `Rendering`).
         With `ranks` this is one of several processes that hold the agent together: all have to make the same
-        calls. Agents with the same `bases` share an engine.
+        calls. Agents with the same `bases` share an engine. On a device that it `shares`, its engine is
+        asleep except while it draws, and then everything else is in CPU memory.
         """
         self.name = name
         if optimiser is not None and optimiser.learning_rate is None:
@@ -116,7 +121,12 @@ class Policy:
             trains=optimiser is not None,
             ranks=self._ranks,
             bases=bases,
+            shares_device=shares_device,
         )
+        self._takes_turns = shares_device and engine is not None and engine.url is None
+        """Whether engine and model are never on the device at the same time, but to hand weights over."""
+        if self._engine is not None and self._takes_turns:
+            self._engine.sleep()
 
     @classmethod
     def load(
@@ -137,6 +147,7 @@ class Policy:
         seed: int = 0,
         ranks: Ranks | None = None,
         bases: SharedBases | None = None,
+        shares_device: bool = False,
     ) -> Policy:
         """An agent from a `save_pretrained` directory or a hub id; by default fp32 on CPU, bf16 on GPU.
 
@@ -166,6 +177,7 @@ class Policy:
             seed=seed,
             ranks=ranks,
             bases=bases if lora else None,
+            shares_device=shares_device,
         )
 
     @property
@@ -394,14 +406,30 @@ class Policy:
         self, engine: Engine, jobs: list[Job], mine: slice, sampling: SamplingSettings
     ) -> list[Drawn]:
         """Let the engine decode with the current weights -> this rank's responses, log-probs checked."""
+        if self._takes_turns:
+            engine.wake(cache=False)
         engine.hold(self.name, self._model)
-        drawn = engine.draw(self.name, jobs, sampling, self.encoder)[mine]
+        with self._out_of_the_way(engine):
+            drawn = engine.draw(self.name, jobs, sampling, self.encoder)[mine]
         rows = [(job.prompt, response.token_ids) for job, response in zip(jobs[mine], drawn, strict=True)]
         with self._ranks.gathered(self._model):
             scores = self._score(rows)
         settings = engine.settings
         cap = settings.correction_cap if settings.correction == "truncated" else None
         return checked(drawn, scores, settings.max_logprob_difference, cap)
+
+    @contextmanager
+    def _out_of_the_way(self, engine: Engine) -> Iterator[None]:
+        """On a shared device the engine has it for itself while it draws, and is asleep before and after."""
+        if not self._takes_turns:
+            yield
+            return
+        device = self.device
+        self.move(OFFLOAD_DEVICE)
+        engine.wake(cache=True)
+        yield
+        engine.sleep()
+        self.move(device)
 
     def _make_critic(
         self, params: CriticParams | None, optimiser: OptimiserSettings | None, total_steps: int | None

@@ -38,6 +38,8 @@ def _tensor_parallel(recipe: Recipe, agent: AgentSettings, key: str) -> Iterator
         return
     if agent.engine.url is not None:
         yield Problem(f"{key}.engine.tensor_parallel", "has no effect with engine.url: leave it out")
+    elif agent.device == "cpu":
+        yield Problem(f"{key}.engine.tensor_parallel", f"expected 1 on CPUs, got {size}")
     elif agent.lora is not None and not agent.engine.merge_adapters:
         yield Problem(
             f"{key}.engine.tensor_parallel",
@@ -59,11 +61,11 @@ def _in_process(recipe: Recipe, agent: AgentSettings, key: str) -> Iterator[Prob
             f"expected auto, cpu, cuda or cuda:0 with engine: vllm, got {agent.device!r}: with runtime: "
             "ray every agent sees only its own GPUs",
         )
-    if recipe.runtime.share_devices:
+    if recipe.runtime.share_devices and agent.device == "cpu":
         yield Problem(
             f"{key}.engine",
-            "expected builtin, or a server (url), with runtime.share_devices, got vllm: its weights cannot "
-            "be offloaded",
+            "expected builtin, or a server (url), with runtime.share_devices on CPUs, got vllm: it cannot "
+            "sleep there",
         )
     assert agent.engine is not None
     if agent.engine.merge_adapters and agent.lora is None:

@@ -1,17 +1,17 @@
-"""Device sharing: one agent at a time is on the devices, the others are offloaded to CPU memory."""
+"""Device sharing: one agent at a time is on the devices, the others are offloaded to CPU memory.
+
+An agent's engine sleeps unless the agent draws, and while it draws it has the devices for itself (`Policy`).
+"""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-import torch
-
 from hacrl.agents.blueprint import Blueprint
-from hacrl.agents.policy import Policy
+from hacrl.agents.policy import OFFLOAD_DEVICE, Policy
 from hacrl.agents.shared_base import SharedBases
 from hacrl.runtime.base import AgentProxy
 
-OFFLOAD_DEVICE = torch.device("cpu")
 WORK_OFFLOADED = frozenset({"fingerprint", "write_state", "read_state", "save"})
 """Methods of a policy that only read or write its tensors, on whatever device they are."""
 

@@ -404,8 +404,15 @@ def planned_device(recipe: Recipe, agent: AgentSettings) -> str:
 
 def _blueprint(recipe: Recipe, name: str, dtype: str, critic: CriticParams | None) -> Blueprint:
     agent = recipe.agent(name).model_copy(update={"dtype": dtype})
+    shares = recipe.runtime.share_devices
     if not agent.trains:
-        return Blueprint(agent, updates=recipe.updates, sampling=recipe.sampling, seed=recipe.seed)
+        return Blueprint(
+            agent,
+            updates=recipe.updates,
+            sampling=recipe.sampling,
+            seed=recipe.seed,
+            shares_device=shares,
+        )
     return Blueprint(
         agent,
         optimiser=recipe.optimiser.model_copy(update={"learning_rate": recipe.learning_rate_of(name)}),
@@ -414,6 +421,7 @@ def _blueprint(recipe: Recipe, name: str, dtype: str, critic: CriticParams | Non
         total_steps=recipe.steps,
         critic=critic,
         seed=recipe.seed,
+        shares_device=shares,
     )
 
 

@@ -35,6 +35,7 @@ def test_engines_by_name_and_by_settings() -> None:
         ("vlm", {}, r"agents.0.engine.name: expected 'vllm', got 'vlm'; did you mean 'vllm'\?"),
         ({"cap": 3}, {}, "agents.0.engine.cap: unknown key"),
         ({"tensor_parallel": 2}, {}, "engine.tensor_parallel: expected a divisor of the agent's 1 ranks"),
+        ({"tensor_parallel": 2}, {"device": "cpu"}, "engine.tensor_parallel: expected 1 on CPUs, got 2"),
         ({"tensor_parallel": 2}, {"lora": {}}, "engine.tensor_parallel: expected 1 with lora, got 2"),
         ({"tensor_parallel": 2, "url": "http://host"}, {}, "tensor_parallel: has no effect with engine.url"),
         ("vllm", {"device": "cuda:1"}, "agents.0.device: expected auto, cpu, cuda or cuda:0 with engine"),
@@ -99,7 +100,7 @@ def test_servers_are_outside_the_process_and_the_devices() -> None:
     agents = [
         served("http://127.0.0.1:8000", "a", device="cuda:1"),
         served("http://127.0.0.1:8001", "b"),
-        {"name": "c", "model": "some/model", "engine": "vllm"},
+        {"name": "c", "model": "some/model", "engine": "vllm", "device": "cpu"},
     ]
     settings = recipe("builtin") | {"agents": agents}
     assert [agent.engine is not None for agent in validated(settings, "").agents] == [True] * 3

@@ -404,7 +404,12 @@ def test_ranks_are_spread_evenly_over_machines_and_each_has_at_most_one_gpu():
 
 def test_devices_are_shared_by_agents_that_can_leave_them():
     text = message(
-        changed(runtime={"share_devices": True}, agents__1__engine="vllm", agents__1__lora={"base_bits": 4})
+        changed(
+            runtime={"share_devices": True},
+            agents__1__engine="vllm",
+            agents__1__device="cpu",
+            agents__1__lora={"base_bits": 4},
+        )
     )
     assert "agents.1.engine: expected builtin, or a server (url), with runtime.share_devices" in text
     assert "agents.1.lora.base_bits: expected null with runtime.share_devices, got 4" in text

@@ -48,6 +48,7 @@ class VllmEngine:
         sampling: SamplingSettings,
         adapters: AdapterRoom | None = None,
         ranks: Ranks | None = None,
+        sleeps: bool = False,
     ) -> None:
         """Start vLLM for a model of this shape; it has no weights until `hold` brings them.
 
@@ -55,6 +56,7 @@ class VllmEngine:
         strings alone. With room for `adapters` it begins with the model's frozen weights, and only
         adapters are brought later, one for each agent that uses it. Of several `ranks` each has an
         engine, and all have to make the same calls; `settings.tensor_parallel` of them share one model.
+        An engine that `sleeps` leaves the device to others whenever it is told to.
         """
         self.settings = settings
         self.tensor_parallel = settings.tensor_parallel
@@ -86,6 +88,7 @@ class VllmEngine:
                 gpu_memory_utilization=0.01,  # checked at start-up, otherwise overridden by the line above
                 **({} if adapters is None else adapters.settings()),
                 **self._parallel(),
+                **({"enable_sleep_mode": True} if sleeps else {}),
             )
         self.context_length = int(self._llm.model_config.max_model_len)
         """Most tokens of a prompt and its response together that the cache has room for."""
@@ -93,6 +96,16 @@ class VllmEngine:
         # Its end would be that of the process group, which the ranks need: theirs is the end of the process.
         self._shut_down = finalize(self, (lambda: None) if self._ranks.several else end)
         _engines.add(self)
+
+    def wake(self, *, cache: bool) -> None:
+        """Take the device again, for the weights or for the cache as well."""
+        with self._failing_for_good("did not wake up"):
+            self._llm.wake_up(tags=["kv_cache"] if cache else ["weights"])
+
+    def sleep(self) -> None:
+        """Leave the device: weights that will be brought again are forgotten, frozen ones kept on the CPU."""
+        with self._failing_for_good("did not go to sleep"):
+            self._llm.sleep(level=2 if self._adapters is None else 1)
 
     def _parallel(self) -> dict[str, Any]:
         """Settings for one of several ranks: vLLM joins the process group that is there already."""

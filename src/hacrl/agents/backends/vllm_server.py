@@ -103,6 +103,12 @@ class VllmServer:
             )
         return [self._drawn(reply, sampling, encoder) for reply in replies]
 
+    def wake(self, *, cache: bool) -> None:
+        """A server has devices of its own."""
+
+    def sleep(self) -> None:
+        """A server has devices of its own."""
+
     def close(self) -> None:
         """Close the connections; the server goes on."""
         self._close()

@@ -259,7 +259,7 @@ CHECKS = {
         "vLLM, one engine split over two ranks",
         _on_ray(2, engine={"name": "vllm", "cache_gigabytes": 0.5, "tensor_parallel": 2}),
         packages=("ray", "vllm"),
-        gpus_if_any=4,
+        gpus=4,
     ),
 }
 """All that can be tried, by name, the cheapest first."""

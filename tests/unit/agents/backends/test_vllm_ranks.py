@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from hacrl.agents import engines
+from hacrl.agents.errors import AgentError
 from hacrl.agents.policy import Policy
 from hacrl.agents.ranks import Ranks
 from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, VllmSettings
@@ -74,6 +76,8 @@ def test_ranks_share_a_server_and_the_first_sends_the_weights() -> None:
 def test_ranks_that_split_an_engine_draw_together_and_return_their_shares(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The stand-in can do so on CPUs too."""
+    monkeypatch.setattr(engines, "refuse_what_cpus_cannot", lambda *settings: None)
     expected = life(None, None)
     llm = install(monkeypatch)
 
@@ -86,3 +90,8 @@ def test_ranks_that_split_an_engine_draw_together_and_return_their_shares(
     assert [one + other for one, other in zip(first[0], second[0], strict=True)] == expected
     assert first[1] == second[1] == 2
     assert first[2] == second[2] == [10, 2], "all ranks of an engine get the same requests"
+
+
+def test_on_cpus_an_engine_is_not_split() -> None:
+    with pytest.raises(AgentError, match=r"agent 'ada': engine\.tensor_parallel: expected 1 on CPUs, got 2"):
+        life(VllmSettings(tensor_parallel=2), None)
