@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hacrl.algorithm import HacpoObjective, HacpoParams
+from hacrl.analysis.compare.suite import TUNED
 from hacrl.methods.grpo import Grpo
 from hacrl.methods.hacpo import Hacpo
 from hacrl.recipe import (
@@ -212,7 +213,11 @@ def test_any_value_anywhere_gives_a_recipe_or_a_recipe_error(path: str, value: o
         assert Recipe.model_validate(recipe.resolved()) == recipe
 
 
-PLANS = [path for path in (ROOT / "recipes").rglob("*.yaml") if "\nsettings:" in path.read_text()]
+PLANS = [
+    path
+    for path in (ROOT / "recipes").rglob("*.yaml")
+    if "\nsettings:" in path.read_text() or path.name.endswith(TUNED)
+]
 RECIPES = [path for path in (ROOT / "recipes").rglob("*.yaml") if path not in PLANS]
 
 
