@@ -13,7 +13,7 @@ from benchmarks.worker import answer_all
 from benchmarks.workload import workload_from_json
 from hacrl.agents.policy import Policy
 from hacrl.recipe import SamplingSettings
-from hacrl.recipe.settings import VllmSettings
+from hacrl.recipe.agent_settings import VllmSettings
 
 CACHE_GIGABYTES = 1.0
 """Room for all responses at once."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from hacrl.algorithm import GspoObjective, SourceData
 from hacrl.methods import Method, View
 from hacrl.methods.common import own_term
-from hacrl.recipe.settings import AtLeast0
+from hacrl.recipe.fields import AtLeast0
 from hacrl.sharing import LossTerm
 from hacrl.symptoms import Symptom
 

@@ -10,7 +10,8 @@ import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from hacrl.agents.policy import Policy
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, VllmSettings
+from hacrl.recipe.agent_settings import LoraSettings, VllmSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from hacrl.types import Rollout
 from helpers_agents import CONFIGS, tiny_tokenizer
 

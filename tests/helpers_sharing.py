@@ -10,7 +10,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from transformers import PreTrainedTokenizerFast
 
 from hacrl.agents.rendering import Rendering
-from hacrl.recipe.settings import PromptSettings
+from hacrl.recipe.agent_settings import PromptSettings
 from hacrl.types import Trajectory
 from helpers_models import real_tokenizer
 

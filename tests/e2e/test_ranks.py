@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from hacrl.agents.blueprint import Blueprint
-from hacrl.recipe.settings import AgentSettings, ResourcesSettings, RuntimeSettings
+from hacrl.recipe.agent_settings import AgentSettings, ResourcesSettings
+from hacrl.recipe.settings import RuntimeSettings
 from hacrl.runtime import AgentLost
 from hacrl.runtime.ray_runtime import RayRuntime
 from helpers_train import final_weights, make_agent, no_process_left, recipe, responses, run

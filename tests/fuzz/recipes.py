@@ -16,9 +16,9 @@ from pydantic.fields import FieldInfo
 from fuzz.contract import Case
 from fuzz.grammar import MORE, Value, yaml_values
 from fuzz.shared import base_recipe
+from hacrl.recipe.fields import Settings
 from hacrl.recipe.keys import all_keys
 from hacrl.recipe.method import MethodSettings, registered_methods
-from hacrl.recipe.settings import Settings
 
 HOLE = "HOLE"
 WRONG_KINDS = 2 * MORE

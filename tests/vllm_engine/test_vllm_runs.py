@@ -14,7 +14,8 @@ import pytest
 
 from hacrl.agents.errors import EngineFailed
 from hacrl.agents.policy import Policy
-from hacrl.recipe.settings import LoraSettings, SamplingSettings, VllmSettings
+from hacrl.recipe.agent_settings import LoraSettings, VllmSettings
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.types import Prompt
 from helpers_agents import likelihood, random_rows, text_prompts, training_rows
 from helpers_models import SMOLLM2, needs

@@ -19,7 +19,8 @@ import pytest
 from hacrl.agents.errors import AgentError, ServerAway
 from hacrl.agents.json_client import JsonClient
 from hacrl.agents.policy import Policy
-from hacrl.recipe.settings import EndpointSettings, OptimiserSettings, SamplingSettings, VllmSettings
+from hacrl.recipe.agent_settings import EndpointSettings, VllmSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from helpers_agents import likelihood, text_prompts, training_rows
 from helpers_real_vllm import BOUND, HELPERS, TRAIN, largest_difference
 from helpers_train import make_agent, metrics, recipe, run

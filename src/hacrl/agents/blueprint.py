@@ -13,7 +13,8 @@ from hacrl.agents.precision import DTYPES, Precision, choose_precision, sizes_of
 from hacrl.agents.ranks import Ranks
 from hacrl.agents.shared_base import SharedBases
 from hacrl.algorithm.critic import CriticParams
-from hacrl.recipe.settings import AgentSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
+from hacrl.recipe.agent_settings import AgentSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings, UpdatesSettings
 from hacrl.tasks.toy_models import models as toy_models
 
 

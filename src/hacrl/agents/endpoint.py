@@ -17,7 +17,8 @@ from hacrl.agents.errors import AgentError
 from hacrl.agents.json_client import JsonClient, in_threads
 from hacrl.agents.peer import Peer
 from hacrl.agents.rendering import chat_messages
-from hacrl.recipe.settings import AgentSettings, EndpointSettings, SamplingSettings
+from hacrl.recipe.agent_settings import AgentSettings, EndpointSettings
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.runs.files import StorageError, append_jsonl, make_directory
 from hacrl.runs.json_files import is_integer, is_number, read_jsonl, truncate_jsonl
 from hacrl.types import Prompt, Rollout

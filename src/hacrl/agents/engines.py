@@ -16,7 +16,8 @@ from hacrl.agents.ranks import Ranks
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job
 from hacrl.agents.shared_base import SharedBases
-from hacrl.recipe.settings import SamplingSettings, VllmSettings
+from hacrl.recipe.agent_settings import VllmSettings
+from hacrl.recipe.settings import SamplingSettings
 
 
 class Engine(Protocol):

@@ -21,7 +21,7 @@ import httpx2
 
 from hacrl.agents.errors import AgentError, ServerAway
 from hacrl.printable import printable
-from hacrl.recipe.settings import EndpointSettings
+from hacrl.recipe.agent_settings import EndpointSettings
 from hacrl.runs.json_files import parse_json
 
 T = TypeVar("T")

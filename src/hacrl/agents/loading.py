@@ -34,7 +34,7 @@ from hacrl.agents.quantised import four_bits, keep_trainable
 from hacrl.agents.shared_base import SharedBases
 from hacrl.huggingface import no_progress_bar, no_warnings, panics_as_errors
 from hacrl.printable import printable
-from hacrl.recipe.settings import LoraSettings
+from hacrl.recipe.agent_settings import LoraSettings
 
 MOST_NAMED = 5
 """Tensors named in a message."""

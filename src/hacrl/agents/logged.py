@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from hacrl.agents.peer import Peer
 from hacrl.printable import printable, valid_text
-from hacrl.recipe.settings import LoggedSettings, SamplingSettings
+from hacrl.recipe.agent_settings import LoggedSettings
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.runs.files import digest
 from hacrl.runs.json_files import parse_jsonl
 from hacrl.types import FinishReason, Message, Prompt, Rollout

@@ -37,14 +37,8 @@ from hacrl.algorithm.batch import Objective
 from hacrl.algorithm.critic import CriticParams
 from hacrl.defaults import usual_learning_rate
 from hacrl.huggingface import no_progress_bar
-from hacrl.recipe.settings import (
-    LoraSettings,
-    OptimiserSettings,
-    PromptSettings,
-    SamplingSettings,
-    UpdatesSettings,
-    VllmSettings,
-)
+from hacrl.recipe.agent_settings import LoraSettings, PromptSettings, VllmSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings, UpdatesSettings
 from hacrl.runs.files import explain_library_errors
 from hacrl.types import MiniBatch, Prompt, Rollout
 

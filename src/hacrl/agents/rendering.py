@@ -24,7 +24,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from hacrl.agents import chat_template
-from hacrl.recipe.settings import PLACEHOLDER, PromptSettings
+from hacrl.recipe.agent_settings import PLACEHOLDER, PromptSettings
 from hacrl.types import Message, Prompt
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from torch import Tensor
 from hacrl.algorithm import GspoObjective, ImitationObjective, Objective, own_advantages
 from hacrl.defaults import GSPO_CLIP_HIGH, GSPO_CLIP_LOW
 from hacrl.methods.base import Method, View
-from hacrl.recipe.settings import AtLeast0, Count, CountOrAgents, Share
+from hacrl.recipe.fields import AtLeast0, Count, CountOrAgents, Share
 from hacrl.sharing import LossTerm, RewardTable
 from hacrl.types import Prompt
 

@@ -11,9 +11,9 @@ from torch import Tensor
 from hacrl.methods.base import View
 from hacrl.methods.common import GspoOnOwn, OwnPrompts, distinct, imitation_term, own_term
 from hacrl.methods.pool import PASSES
+from hacrl.recipe.fields import Count, Share
 from hacrl.recipe.method import register
 from hacrl.recipe.problems import Problem
-from hacrl.recipe.settings import Count, Share
 from hacrl.sharing import LossTerm
 from hacrl.symptoms import Symptom
 

@@ -8,8 +8,8 @@ from hacrl.algorithm import TruncatedObjective
 from hacrl.defaults import FTIS_KL_LIMIT, FTIS_TRUNCATION
 from hacrl.methods.base import View
 from hacrl.methods.common import GspoOnOwn, OwnPrompts, group_advantages, own_term
+from hacrl.recipe.fields import Above0, AtLeast0
 from hacrl.recipe.method import register
-from hacrl.recipe.settings import Above0, AtLeast0
 from hacrl.sharing import LossTerm
 
 

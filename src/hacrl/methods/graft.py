@@ -12,8 +12,8 @@ from hacrl.algorithm import AdmittedObjective
 from hacrl.defaults import GRAFT_FLOOR
 from hacrl.methods.base import View
 from hacrl.methods.common import GspoOnOwn, group_advantages, own_term
+from hacrl.recipe.fields import Share
 from hacrl.recipe.method import register
-from hacrl.recipe.settings import Share
 from hacrl.sharing import LossTerm
 
 

@@ -9,8 +9,8 @@ from hacrl.algorithm import GrpoObjective
 from hacrl.defaults import GRPO_CLIP_HIGH, GRPO_CLIP_LOW
 from hacrl.methods.base import View
 from hacrl.methods.common import Alone, own_term
+from hacrl.recipe.fields import AtLeast0, Share
 from hacrl.recipe.method import register
-from hacrl.recipe.settings import AtLeast0, Share
 from hacrl.sharing import LossTerm
 
 

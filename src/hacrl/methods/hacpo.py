@@ -13,9 +13,9 @@ from hacrl.algorithm import HacpoObjective, HacpoParams, Objective, advantages, 
 from hacrl.algorithm.ratio import LOG_RATIO_BOUND
 from hacrl.methods.base import View
 from hacrl.methods.common import GspoOnOwn, UsesOmega
+from hacrl.recipe.fields import Share, all_different
 from hacrl.recipe.method import register
 from hacrl.recipe.problems import Problem
-from hacrl.recipe.settings import Share, all_different
 from hacrl.sharing import LossTerm
 from hacrl.symptoms import COMMON, Symptom, advised
 

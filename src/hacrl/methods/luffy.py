@@ -11,8 +11,8 @@ from hacrl.algorithm import ShapedObjective, SplitObjective, advantages
 from hacrl.defaults import LUFFY_SHAPING
 from hacrl.methods.base import View
 from hacrl.methods.common import GspoOnOwn, OneUpdatePerMiniBatch, one_each
+from hacrl.recipe.fields import Above0
 from hacrl.recipe.method import register
-from hacrl.recipe.settings import Above0
 from hacrl.sharing import LossTerm
 
 

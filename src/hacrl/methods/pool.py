@@ -13,8 +13,8 @@ from hacrl.methods.common import (
     imitation_term,
     own_term,
 )
+from hacrl.recipe.fields import Count
 from hacrl.recipe.method import register
-from hacrl.recipe.settings import Count
 from hacrl.sharing import LossTerm
 
 PASSES = 4

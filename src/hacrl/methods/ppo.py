@@ -8,8 +8,8 @@ from hacrl.algorithm import CriticParams, PpoObjective
 from hacrl.defaults import PPO_CLIP_HIGH, PPO_CLIP_LOW
 from hacrl.methods.base import View
 from hacrl.methods.common import Alone
+from hacrl.recipe.fields import AtLeast0, LearningRate, Share
 from hacrl.recipe.method import register
-from hacrl.recipe.settings import AtLeast0, LearningRate, Share
 from hacrl.sharing import LossTerm
 
 USUAL = CriticParams()

@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 from hacrl.methods.base import View
 from hacrl.methods.common import MorePrompts, distinct, imitation_term
 from hacrl.methods.pool import PASSES
+from hacrl.recipe.fields import Count
 from hacrl.recipe.method import register
-from hacrl.recipe.settings import Count
 from hacrl.sharing import LossTerm
 
 

@@ -9,8 +9,8 @@ import torch
 from hacrl.methods.base import View
 from hacrl.methods.common import distinct, imitation_term, own_term, strongest
 from hacrl.methods.opd import Taught
+from hacrl.recipe.fields import Count
 from hacrl.recipe.method import register
-from hacrl.recipe.settings import Count
 from hacrl.sharing import LossTerm
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 from hacrl.algorithm import LikelihoodObjective, SplitObjective
 from hacrl.methods.base import View
 from hacrl.methods.common import GspoOnOwn, OneUpdatePerMiniBatch, one_each, own_term
+from hacrl.recipe.fields import AtLeast0
 from hacrl.recipe.method import register
-from hacrl.recipe.settings import AtLeast0
 from hacrl.sharing import LossTerm
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from hacrl.recipe.agent_settings import AgentSettings
 from hacrl.recipe.problems import Problem
-from hacrl.recipe.settings import AgentSettings
 
 if TYPE_CHECKING:
     from hacrl.recipe.recipe import Recipe

@@ -8,9 +8,9 @@ from typing import Any, get_args
 
 from pydantic.fields import FieldInfo
 
+from hacrl.recipe.fields import Settings
 from hacrl.recipe.method import MethodSettings, registered_methods
 from hacrl.recipe.recipe import Recipe
-from hacrl.recipe.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args
 from pydantic import ValidationError
 
 from hacrl.own_code import load_named
+from hacrl.recipe.fields import Settings, named
 from hacrl.recipe.problems import Contradiction, Problem, nearest, shown
-from hacrl.recipe.settings import Settings, named
 
 if TYPE_CHECKING:
     from hacrl.algorithm.critic import CriticParams

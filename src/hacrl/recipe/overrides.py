@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from hacrl.own_code import is_installed
+from hacrl.recipe.fields import named
 from hacrl.recipe.problems import Problem, RecipeError, nearest, shown
 from hacrl.recipe.reading import parse_yaml, read_mapping
 from hacrl.recipe.recipe import Recipe
-from hacrl.recipe.settings import named
 from hacrl.recipe.validation import validated
 from hacrl.runs.reader import RunReader
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from hacrl.recipe.agent_settings import AgentSettings, EndpointSettings
 from hacrl.recipe.problems import Problem
-from hacrl.recipe.settings import AgentSettings, EndpointSettings
 
 if TYPE_CHECKING:
     from hacrl.recipe.recipe import Recipe

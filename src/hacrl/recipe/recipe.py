@@ -8,19 +8,18 @@ from typing import Annotated, Any, Self
 from pydantic import AfterValidator, BeforeValidator, Field, SerializeAsAny, model_validator
 
 from hacrl.pool import POOL
+from hacrl.recipe.agent_settings import AgentSettings, LoggedSettings
 from hacrl.recipe.engines import engine_problems
+from hacrl.recipe.fields import Count, Settings, not_empty
 from hacrl.recipe.method import DEFAULT, MethodSettings, read_method
 from hacrl.recipe.peers import peer_problems, source_problems
 from hacrl.recipe.problems import Contradiction, Problem
 from hacrl.recipe.settings import (
-    AgentSettings,
     AuditSettings,
     CapabilitySettings,
     CheckpointSettings,
-    Count,
     EvaluationSettings,
     ExchangeSettings,
-    LoggedSettings,
     LoggingSettings,
     OptimiserSettings,
     RewardSettings,
@@ -28,10 +27,8 @@ from hacrl.recipe.settings import (
     RuntimeSettings,
     SampleAheadSettings,
     SamplingSettings,
-    Settings,
     TaskChoice,
     UpdatesSettings,
-    not_empty,
 )
 from hacrl.recipe.topology import Topology, make_topology, topology_problems
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic.fields import FieldInfo
 
+from hacrl.recipe.fields import Settings
 from hacrl.recipe.keys import Key, all_keys, sections_in
 from hacrl.recipe.problems import shown
-from hacrl.recipe.settings import Settings
 
 
 def reference_table() -> str:

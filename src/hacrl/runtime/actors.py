@@ -22,7 +22,8 @@ from hacrl.agents.blueprint import Blueprint, device_of
 from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.ranks import Ranks
 from hacrl.own_code import Importable, import_like, importable
-from hacrl.recipe.settings import ResourcesSettings, RuntimeSettings
+from hacrl.recipe.agent_settings import ResourcesSettings
+from hacrl.recipe.settings import RuntimeSettings
 from hacrl.runs.files import StorageError
 from hacrl.runtime.base import RuntimeFailure
 from hacrl.runtime.cluster import CHECK_SECONDS, Head

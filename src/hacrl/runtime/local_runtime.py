@@ -12,7 +12,8 @@ import torch
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.shared_base import SharedBases
-from hacrl.recipe.settings import ResourcesSettings, RuntimeSettings
+from hacrl.recipe.agent_settings import ResourcesSettings
+from hacrl.recipe.settings import RuntimeSettings
 from hacrl.runtime.base import AgentLost, Traffic
 from hacrl.runtime.device_sharing import DeviceSharing, SharedDeviceAgent
 

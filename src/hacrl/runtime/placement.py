@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
-from hacrl.recipe.settings import ResourcesSettings
+from hacrl.recipe.agent_settings import ResourcesSettings
 from hacrl.runtime.cluster import CHECK_SECONDS
 
 Bundle = dict[str, float]

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 
 from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
-from hacrl.recipe.settings import ResourcesSettings, RuntimeSettings
+from hacrl.recipe.agent_settings import ResourcesSettings
+from hacrl.recipe.settings import RuntimeSettings
 from hacrl.runtime.base import AgentLost, Traffic
 from hacrl.runtime.cluster import Head, open_cluster
 from hacrl.runtime.device_sharing import DeviceSharing

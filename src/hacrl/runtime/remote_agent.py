@@ -15,7 +15,8 @@ from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.errors import AgentError
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm.batch import Objective
-from hacrl.recipe.settings import ResourcesSettings, RuntimeSettings
+from hacrl.recipe.agent_settings import ResourcesSettings
+from hacrl.recipe.settings import RuntimeSettings
 from hacrl.runs.files import StorageError
 from hacrl.runtime.actors import ActorGroup, ProcessLost, Rendezvous
 from hacrl.runtime.base import AgentLost, AgentProxy, Traffic

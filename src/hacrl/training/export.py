@@ -9,7 +9,7 @@ from typing import Any
 
 from hacrl.defaults import usual_learning_rate
 from hacrl.recipe import Recipe
-from hacrl.recipe.settings import PromptSettings
+from hacrl.recipe.agent_settings import PromptSettings
 from hacrl.runs.files import replaced_directory, write_synced
 from hacrl.runs.publish import CARD, PLACE
 from hacrl.training.best_weights import BestWeights

@@ -13,7 +13,8 @@ from hacrl.agents.critic import Critic
 from hacrl.agents.errors import AgentError, NonFiniteLoss
 from hacrl.agents.policy import Policy
 from hacrl.algorithm import CriticParams, PpoObjective
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings, UpdatesSettings
+from hacrl.recipe.agent_settings import LoraSettings
+from hacrl.recipe.settings import OptimiserSettings, UpdatesSettings
 from hacrl.types import MiniBatch, TrainingRow
 from helpers_agents import random_rows, tiny_model, tiny_policy, tiny_tokenizer, training_rows
 from helpers_states import saved_tensors

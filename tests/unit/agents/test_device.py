@@ -14,7 +14,8 @@ from hacrl.agents import sampler, updater
 from hacrl.agents.backends import fused
 from hacrl.agents.policy import Policy
 from hacrl.algorithm.critic import CriticParams
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
+from hacrl.recipe.agent_settings import LoraSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings, UpdatesSettings
 from hacrl.types import MiniBatch
 from helpers_agents import likelihood, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
 from helpers_device import DEVICE, MixedDevices, PretendDevice, pretend_device

@@ -15,7 +15,8 @@ from hacrl.agents.errors import AgentError, NonFiniteLoss, OutOfMemory
 from hacrl.agents.policy import Policy
 from hacrl.algorithm import CriticParams
 from hacrl.algorithm.batch import SourceData
-from hacrl.recipe.settings import LoraSettings, SamplingSettings, UpdatesSettings
+from hacrl.recipe.agent_settings import LoraSettings
+from hacrl.recipe.settings import SamplingSettings, UpdatesSettings
 from hacrl.types import Prompt
 from helpers_agents import (
     PAD,

@@ -20,7 +20,8 @@ from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm import HacpoObjective, HacpoParams, kl_low_variance
 from hacrl.algorithm.batch import SourceData
 from hacrl.defaults import usual_learning_rate
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
+from hacrl.recipe.agent_settings import LoraSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings, UpdatesSettings
 from helpers_agents import (
     gspo,
     likelihood,

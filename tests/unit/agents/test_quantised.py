@@ -15,7 +15,8 @@ from hacrl.agents.errors import AgentError
 from hacrl.agents.policy import Policy
 from hacrl.agents.shared_base import SharedBases
 from hacrl.algorithm.critic import CriticParams
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings
+from hacrl.recipe.agent_settings import LoraSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from helpers_agents import likelihood, random_rows, text_prompts, training_rows
 from helpers_train import make_agent, outcome, recipe, run
 

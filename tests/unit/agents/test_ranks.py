@@ -15,7 +15,8 @@ from hacrl.agents.policy import Policy
 from hacrl.agents.ranks import Ranks
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm.critic import CriticParams
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
+from hacrl.recipe.agent_settings import LoraSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings, UpdatesSettings
 from hacrl.runs.files import StorageError
 from helpers_agents import (
     CONFIGS,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hacrl.agents.rendering import Rendering
-from hacrl.recipe.settings import PromptSettings
+from hacrl.recipe.agent_settings import PromptSettings
 from hacrl.types import Prompt
 from helpers_sharing import (
     FIXED_DATE,

@@ -13,7 +13,8 @@ from torch import nn
 from hacrl.agents.policy import Policy
 from hacrl.agents.shared_base import SharedBases
 from hacrl.algorithm.critic import CriticParams
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings
+from hacrl.recipe.agent_settings import LoraSettings
+from hacrl.recipe.settings import OptimiserSettings
 from hacrl.runtime.local_runtime import LocalRuntime
 from helpers_agents import gspo, random_rows, tiny_model, tiny_tokenizer, training_rows
 from helpers_train import make_agent, outcome, recipe, run

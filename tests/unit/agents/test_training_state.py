@@ -18,7 +18,8 @@ from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.policy import Policy
 from hacrl.agents.ranks import Ranks
 from hacrl.algorithm import CriticParams, PpoObjective
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings
+from hacrl.recipe.agent_settings import LoraSettings
+from hacrl.recipe.settings import OptimiserSettings
 from hacrl.runs.files import StorageError
 from helpers_agents import likelihood, random_rows, tiny_model, tiny_policy, tiny_tokenizer, training_rows
 from helpers_states import saved_parts, saved_tensors

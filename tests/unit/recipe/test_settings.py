@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 from pydantic import ValidationError
 
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, UpdatesSettings
+from hacrl.recipe.agent_settings import LoraSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings, UpdatesSettings
 
 
 @pytest.mark.parametrize(

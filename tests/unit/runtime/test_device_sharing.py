@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 from hacrl.agents.policy import Policy
 from hacrl.agents.shared_base import SharedBases
 from hacrl.algorithm.critic import CriticParams
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings
+from hacrl.recipe.agent_settings import LoraSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from hacrl.runtime import device_sharing
 from hacrl.runtime.device_sharing import DeviceSharing, SharedDeviceAgent
 from helpers_agents import gspo, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows

@@ -15,7 +15,8 @@ from hacrl.agents.errors import AgentError
 from hacrl.agents.policy import Policy
 from hacrl.agents.sampler import Drawn, Job
 from hacrl.agents.shared_base import SharedBases
-from hacrl.recipe.settings import OptimiserSettings, SamplingSettings, VllmSettings
+from hacrl.recipe.agent_settings import VllmSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from hacrl.runtime import device_sharing
 from hacrl.runtime.device_sharing import DeviceSharing, SharedDeviceAgent
 from helpers_agents import (

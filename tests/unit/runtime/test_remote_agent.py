@@ -15,7 +15,8 @@ import pytest
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.errors import EngineFailed, NonFiniteLoss
 from hacrl.algorithm import GspoObjective
-from hacrl.recipe.settings import AgentSettings, OptimiserSettings, ResourcesSettings, RuntimeSettings
+from hacrl.recipe.agent_settings import AgentSettings, ResourcesSettings
+from hacrl.recipe.settings import OptimiserSettings, RuntimeSettings
 from hacrl.runs import checkpoints as checkpoint
 from hacrl.runs.files import StorageError
 from hacrl.runtime import AgentLost, Traffic

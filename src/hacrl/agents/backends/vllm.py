@@ -26,7 +26,8 @@ from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.ranks import Ranks
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job
-from hacrl.recipe.settings import SamplingSettings, VllmSettings
+from hacrl.recipe.agent_settings import VllmSettings
+from hacrl.recipe.settings import SamplingSettings
 
 ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",  # a separate process could outlive the agent or hang it

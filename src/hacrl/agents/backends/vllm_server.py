@@ -29,7 +29,8 @@ from hacrl.agents.json_client import JsonClient, Refusal, in_threads
 from hacrl.agents.ranks import Ranks
 from hacrl.agents.rendering import Rendering
 from hacrl.agents.sampler import Drawn, Job
-from hacrl.recipe.settings import SamplingSettings, VllmSettings
+from hacrl.recipe.agent_settings import VllmSettings
+from hacrl.recipe.settings import SamplingSettings
 from hacrl.runs.files import explain_library_errors
 from hacrl.runs.json_files import is_integer, is_number
 

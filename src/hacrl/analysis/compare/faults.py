@@ -15,8 +15,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from hacrl.recipe import Recipe
+from hacrl.recipe.fields import Settings, all_different
 from hacrl.recipe.problems import Problem, nearest
-from hacrl.recipe.settings import Settings, all_different
 from hacrl.training.team import Deliver
 from hacrl.types import Trajectory
 

@@ -12,9 +12,9 @@ from pydantic import AfterValidator, Field, JsonValue, TypeAdapter, ValidationEr
 from hacrl.analysis.compare.faults import NO_FAULTS, Faults
 from hacrl.analysis.compare.plan import Plan, Variant, as_overrides, check_label, plan_of
 from hacrl.recipe import Recipe, RecipeError, parse_recipe
+from hacrl.recipe.fields import AtLeast0, Settings, Text, all_different, not_empty
 from hacrl.recipe.problems import Problem, nearest, shown
 from hacrl.recipe.reading import read_mapping
-from hacrl.recipe.settings import AtLeast0, Settings, Text, all_different, not_empty
 from hacrl.training.evaluation import Measure
 
 Form = TypeVar("Form")

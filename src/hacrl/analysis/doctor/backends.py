@@ -14,7 +14,7 @@ from hacrl.agents.loading import with_adapters
 from hacrl.analysis.doctor.examination import Diagnosis
 from hacrl.analysis.doctor.models import config_of
 from hacrl.recipe import AgentSettings, Recipe
-from hacrl.recipe.settings import VllmSettings
+from hacrl.recipe.agent_settings import VllmSettings
 
 MOST_PARAMETERS = 400_000_000
 """Of the small model: its layers are as wide as the real one's."""

@@ -12,7 +12,7 @@ import torch
 from hacrl.agents.backends.head import KEPT_BYTES, LOGITS_AT_ONCE
 from hacrl.analysis.doctor.models import ModelFacts
 from hacrl.recipe import Recipe
-from hacrl.recipe.settings import VllmSettings
+from hacrl.recipe.agent_settings import VllmSettings
 
 KEPT_PER_LAYER = (12, 4)
 """Numbers kept for the backward pass per token and layer, in multiples of hidden and feed-forward size."""

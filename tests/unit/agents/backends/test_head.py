@@ -18,7 +18,7 @@ from hacrl.agents.backends.interfaces import Scorer
 from hacrl.agents.backends.padded import PaddedScorer, PlainScorer
 from hacrl.agents.backends.prefix_cache import SharedPrefixScorer
 from hacrl.agents.loading import with_adapters
-from hacrl.recipe.settings import LoraSettings
+from hacrl.recipe.agent_settings import LoraSettings
 from helpers_agents import Largest, random_rows, tiny_model
 from helpers_ranks import together
 

@@ -15,7 +15,8 @@ import torch
 from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.policy import Policy
-from hacrl.recipe.settings import AgentSettings, OptimiserSettings, SamplingSettings, VllmSettings
+from hacrl.recipe.agent_settings import AgentSettings, VllmSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from hacrl.types import TrainingRow
 from helpers_agents import (
     likelihood,

@@ -14,7 +14,8 @@ from hacrl.agents.errors import AgentError, EngineFailed
 from hacrl.agents.loading import with_adapters
 from hacrl.agents.policy import Policy
 from hacrl.agents.shared_base import SharedBases
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, VllmSettings
+from hacrl.recipe.agent_settings import LoraSettings, VllmSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from helpers_agents import likelihood, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
 from helpers_vllm import install
 

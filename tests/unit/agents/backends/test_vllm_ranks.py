@@ -10,7 +10,8 @@ from hacrl.agents import engines
 from hacrl.agents.errors import AgentError
 from hacrl.agents.policy import Policy
 from hacrl.agents.ranks import Ranks
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, VllmSettings
+from hacrl.recipe.agent_settings import LoraSettings, VllmSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from helpers_agents import likelihood, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
 from helpers_ranks import together
 from helpers_vllm import install

@@ -12,7 +12,8 @@ import torch
 from hacrl.agents.backends import vllm_weights
 from hacrl.agents.errors import AgentError
 from hacrl.agents.policy import Policy
-from hacrl.recipe.settings import LoraSettings, OptimiserSettings, SamplingSettings, VllmSettings
+from hacrl.recipe.agent_settings import LoraSettings, VllmSettings
+from hacrl.recipe.settings import OptimiserSettings, SamplingSettings
 from helpers_agents import likelihood, random_rows, text_prompts, tiny_model, tiny_tokenizer, training_rows
 from helpers_vllm_server import FakeServer, serve_vllm
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from hacrl.agents.backends.vllm_weights import TrainedWeights, difference
 from hacrl.agents.loading import with_adapters
-from hacrl.recipe.settings import LoraSettings
+from hacrl.recipe.agent_settings import LoraSettings
 from helpers_agents import tiny_model
 
 

@@ -35,7 +35,7 @@ from hacrl.analysis.doctor.prompts import written_for
 from hacrl.cli.app import app
 from hacrl.methods.gspo import Gspo
 from hacrl.recipe import AgentSettings, LoraSettings, Recipe, parse_recipe
-from hacrl.recipe.settings import VllmSettings
+from hacrl.recipe.agent_settings import VllmSettings
 from hacrl.tasks.toy_models.tokenizers import make_tokenizer
 from hacrl.training.team import load_task
 from hacrl.types import Prompt
