@@ -38,6 +38,8 @@ class Workload:
     updates: int = 2
     seed: int = 0
     learning_rate: float = 1e-5
+    trl_rows: int | None = None
+    """Responses of one of TRL's micro-batches; None: all of an update at once."""
 
     @property
     def responses(self) -> int:

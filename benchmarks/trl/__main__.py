@@ -32,6 +32,9 @@ def trl(
     trl_dtype: Annotated[
         str, typer.Option(help="With --model, TRL's: float32, bfloat16, or auto, which tries both.")
     ] = "auto",
+    trl_rows: Annotated[
+        int, typer.Option(help="With --model, responses of one of TRL's micro-batches: 8, 16, 32 or 64.")
+    ] = 16,
     replay: Annotated[
         bool, typer.Option("--replay", help="Both sides train on the same recorded responses.")
     ] = False,
@@ -59,7 +62,10 @@ def trl(
     else:
         if replay:
             raise ValueError("--replay and --model do not go together")
-        work = Workload(RealModel.at_its_best(model), max_new=max_new, learning_rate=NO_LEARNING)
+        _check_choice("--trl-rows", trl_rows, (8, 16, 32, 64))
+        work = Workload(
+            RealModel.at_its_best(model), max_new=max_new, learning_rate=NO_LEARNING, trl_rows=trl_rows
+        )
         found = compare_real(work, repeats, list(DTYPES) if trl_dtype == "auto" else [trl_dtype])
     show(comparison_tables(found), found, markdown, json_file)
     if not found.agrees:
@@ -67,9 +73,9 @@ def trl(
         raise typer.Exit(1)
 
 
-def _check_choice(option: str, value: str, choices: Collection[str]) -> None:
+def _check_choice(option: str, value: object, choices: Collection[object]) -> None:
     if value not in choices:
-        raise ValueError(f"{option} {value!r}: choose one of {', '.join(choices)}")
+        raise ValueError(f"{option} {value!r}: choose one of {', '.join(map(str, choices))}")
 
 
 app = command(trl)

@@ -119,11 +119,14 @@ def _tuned_arguments(work: Workload, steps: int, folder: str) -> Any:
         "optim": "adamw_torch_fused",
     }
     quiet = {"report_to": "none", "logging_strategy": "no", "save_strategy": "no", "disable_tqdm": True}
+    of_an_update = work.responses // work.updates
+    rows = work.trl_rows or of_an_update
     return GRPOConfig(
         output_dir=folder,
         num_generations=work.samples,
-        per_device_train_batch_size=work.responses // work.updates,
-        steps_per_generation=work.updates,
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=of_an_update // rows,
+        steps_per_generation=work.responses // rows,
         max_completion_length=work.max_new,
         max_steps=steps * work.updates,
         learning_rate=work.learning_rate,
