@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pydantic import JsonValue
 
+from hacrl.tasks.procedural import Split, split_of
 from hacrl.tasks.rows import text_key
 from hacrl.tasks.task import Task, TaskError
 from hacrl.types import Prompt
 
+Config = dict[str, JsonValue]
+
 PREFIX = "gym:"
+JOINED = "+"
+"""Between the names of several tasks."""
 
 MOST_DRAWS = 20
 """Draws per requested question before giving up: the task has too few distinct ones."""
@@ -25,31 +30,77 @@ def load_gym(
     test: int = 200,
     seed: int = 0,
     config: Mapping[str, JsonValue] | None = None,
+    by_text: bool = False,
 ) -> Task:
-    """The task `gym:NAME` with distinct questions; `config` is reasoning-gym's and sets the difficulty."""
-    dataset = name.removeprefix(PREFIX)
-    settings = dict(config or {})
-    tested = _distinct(dataset, test, 2 * seed + 1, settings, taken=set())
-    trained = _distinct(dataset, train, 2 * seed, settings, taken={text_key(prompt) for prompt in tested})
-    return Task(name=name, train=trained, test=tested, verifier="reasoning_gym")
+    """The task `gym:NAME` with distinct questions; `config` is reasoning-gym's and sets the difficulty.
+
+    `gym:NAME+NAME` has questions of several tasks in turn; `config` then has that of each under its name.
+    Test questions are not among the training questions of the same seed; with `by_text`, a hash of the text
+    decides, and they are not among those of any seed. That takes a task with many questions.
+    """
+    configs = _configs(name, config or {})
+    sizes: dict[Split, int] = {
+        "test": _share("test", test, configs),
+        "train": _share("train", train, configs),
+    }
+    parts: dict[Split, list[list[Prompt]]] = {split: [] for split in sizes}
+    for dataset, settings in configs.items():
+        taken: set[str] = set()  # by the test questions, then by those for training as well
+        for split, size in sizes.items():
+            entries = _entries(dataset, MOST_DRAWS * size, 2 * seed + (split == "test"), settings)
+            only = split if by_text else None
+            parts[split].append(_distinct(dataset, entries, size, taken, only))
+    return Task(
+        name=name, train=_in_turn(parts["train"]), test=_in_turn(parts["test"]), verifier="reasoning_gym"
+    )
+
+
+def _configs(name: str, config: Mapping[str, JsonValue]) -> dict[str, Config]:
+    """The settings of each task, by its name."""
+    datasets = name.removeprefix(PREFIX).split(JOINED)
+    if len(datasets) == 1:
+        return {datasets[0]: dict(config)}
+    configs = {dataset: config.get(dataset, {}) for dataset in datasets}
+    wrong = set(config) - set(configs) or {key for key, each in configs.items() if not isinstance(each, dict)}
+    if wrong:
+        raise TaskError(
+            f"task {name!r}: config.{min(wrong)} is wrong: with several tasks, `config` has a mapping "
+            f"for each, under {', '.join(configs)}"
+        )
+    return {dataset: dict(each) for dataset, each in configs.items() if isinstance(each, dict)}
+
+
+def _share(split: str, size: int, configs: Mapping[str, Config]) -> int:
+    """Questions of each task."""
+    if size < 1 or size % len(configs):
+        wanted = f"a positive multiple of {len(configs)}" if len(configs) > 1 else "at least 1"
+        raise TaskError(f"task {PREFIX + JOINED.join(configs)!r}: {split} must be {wanted}, not {size}")
+    return size // len(configs)
+
+
+def _in_turn(parts: Sequence[Sequence[Prompt]]) -> list[Prompt]:
+    """One of each, as many times as there are."""
+    return [prompt for turn in zip(*parts, strict=True) for prompt in turn]
 
 
 def _distinct(
-    dataset: str, size: int, seed: int, settings: dict[str, JsonValue], taken: set[str]
+    dataset: str,
+    entries: Iterable[tuple[str, dict[str, Any]]],
+    size: int,
+    taken: set[str],
+    only: Split | None,
 ) -> list[Prompt]:
-    """`size` distinct questions, none of them in `taken`."""
-    if size < 1:
-        raise TaskError(f"task {PREFIX + dataset!r}: train and test must be at least 1, not {size}")
+    """`size` distinct questions, none of them in `taken`; `only` those whose text is of a split."""
     prompts: list[Prompt] = []
-    for index, entry in enumerate(_entries(dataset, MOST_DRAWS * size, seed, settings)):
+    for number, entry in entries:
         prompt = Prompt(
-            id=f"{dataset}-{seed}-{index}",
+            id=f"{dataset}-{number}",
             text=entry["question"],
             kind=dataset,
             columns={"answer": entry["answer"], "reasoning_gym": {"dataset": dataset, "entry": entry}},
         )
         key = text_key(prompt)
-        if key not in taken:
+        if key not in taken and only in (None, split_of(prompt)):
             taken.add(key)
             prompts.append(prompt)
             if len(prompts) == size:
@@ -60,8 +111,8 @@ def _distinct(
     )
 
 
-def _entries(dataset: str, most: int, seed: int, settings: dict[str, JsonValue]) -> Iterator[dict[str, Any]]:
-    """Up to `most` entries of reasoning-gym: a question each, with what its scorer needs."""
+def _entries(dataset: str, most: int, seed: int, settings: Config) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Up to `most` entries of reasoning-gym and their numbers: a question, and what its scorer needs."""
     try:
         import reasoning_gym
         from reasoning_gym.factory import DATASETS
@@ -77,7 +128,7 @@ def _entries(dataset: str, most: int, seed: int, settings: dict[str, JsonValue])
         ) from error
     _check_scorer(dataset, source)
     for index in range(most):
-        yield source[index]
+        yield f"{seed}-{index}", source[index]
 
 
 def _check_scorer(dataset: str, source: Any) -> None:
