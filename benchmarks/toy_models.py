@@ -43,10 +43,11 @@ def accuracy(
 
 
 def main() -> None:
-    """Print size, tokenizer and test accuracy of the toy models, by task; missing ones are made first."""
+    """Print size, tokenizer and accuracy of the toy models, by procedural task; missing ones are made."""
     by_task: dict[str, list[str]] = defaultdict(list)
     for name, agent in toy_models.AGENTS.items():
-        by_task[agent.task].append(name)
+        if agent.task in TASKS:
+            by_task[agent.task].append(name)
     for task, agents in by_task.items():
         Console(width=140).print(_table(task, agents))
 

@@ -1,14 +1,17 @@
 import hashlib
 import string
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from benchmarks.toy_models import accuracy
+from hacrl import tasks
 from hacrl.agents.policy import Policy
 from hacrl.recipe.settings import SamplingSettings
 from hacrl.tasks.procedural import load_procedural
@@ -18,6 +21,7 @@ from hacrl.tasks.toy_models.models import AGENTS, COMMON, PAIRS, BaseAgent, Body
 from hacrl.tasks.toy_models.pretraining import EVENLY, Stage, TaskStage, _batches
 from hacrl.tasks.toy_models.tokenizers import make_tokenizer
 
+ROOT = Path(__file__).parents[3]
 TINY = BaseAgent(
     Body("llama", width=16, layers=1, heads=2, cut="digit-pairs"),
     (Stage(3, 3e-3, (1, 1, 1)), Stage(2, 3e-3, (1, 0, 0))),
@@ -172,6 +176,21 @@ def test_a_stage_on_another_task_trains_on_its_column(column, comma):
     assert {question.split()[0] for question, _ in batch} == {"sort", "count", "add3"}
     answers = {prompt.text: prompt.columns[column] for prompt in load_procedural("styles", train=9000).train}
     assert all(answers[question] == answer for question, answer in batch)
+
+
+def test_a_stage_on_reasoning_gym_never_sees_what_a_recipe_tests():
+    pytest.importorskip("reasoning_gym", reason="needs the extra hacrl[gym]")
+    recipe = yaml.safe_load((ROOT / "recipes/experiments/words.yaml").read_text())
+    tested = {prompt.text for prompt in tasks.load(**recipe["task"]).test}
+    for name in PAIRS["words"]:
+        config = AGENTS[name].stages[-1].config
+        batches = list(_batches(replace(AGENTS[name].stages[-1], steps=30), 1))
+        answers = dict(pair for batch in batches for pair in batch)
+        assert not tested & set(answers)
+        assert {len(word) for word in answers.values()} == set(
+            range(config["min_word_len"], config["max_word_len"] + 1)
+        )
+        assert all(question.endswith(f": {answer[::-1]}") for question, answer in answers.items())
 
 
 @pytest.mark.parametrize("cut", ["characters", "digit-pairs"])

@@ -1,8 +1,9 @@
 """Toy models: tiny language models that are trained on first use and kept in the user's cache directory.
 
 They are real Hugging Face models with real tokenizers, pretrained for seconds on prompts with right answers
-until they are partly competent at the task `digits`, `styles` or `varied`. Pretraining has stages. Models
-with the same first stages share the cached result, so `state-a` and `state-b` are forks of one model.
+until they are partly competent at a task: `digits`, `styles`, `varied`, or one of reasoning-gym. Pretraining
+has stages. Models with the same first stages share the cached result, so `state-a` and `state-b` are forks
+of one model.
 
 `state-a@3` is made like `state-a` from other random weights and other questions: results that hold for many
 such bases do not depend on the luck of one.
@@ -37,7 +38,7 @@ from transformers import (
 
 from hacrl.huggingface import no_progress_bar
 from hacrl.tasks.task import TaskError
-from hacrl.tasks.toy_models.pretraining import EVENLY, Stage, TaskStage, reproducible, train
+from hacrl.tasks.toy_models.pretraining import EVENLY, GymStage, Stage, TaskStage, reproducible, train
 from hacrl.tasks.toy_models.tokenizers import Cut, make_tokenizer
 
 VERSION = 1
@@ -74,6 +75,7 @@ MEDIUM = Body("qwen3", width=64, layers=2, heads=4, cut="characters")
 SMALL = replace(MEDIUM, width=32)
 LARGE = replace(MEDIUM, width=96)
 LARGEST = replace(MEDIUM, width=192, layers=4)
+DEEP = replace(MEDIUM, layers=3)
 
 COMMON = Stage(steps=90, learning_rate=3e-3, weights=EVENLY)
 VARIED = TaskStage(steps=220, learning_rate=3e-3, weights=(2, 1), task="varied", column="example")
@@ -97,6 +99,17 @@ def _writer(steps: int, style: str) -> BaseAgent:
 def _varied(weights: tuple[int, int]) -> BaseAgent:
     """A fork of the common model for tasks with many right answers, with its own mixture of skills."""
     return BaseAgent(MEDIUM, (VARIED, replace(VARIED, steps=50, learning_rate=1.5e-3, weights=weights)))
+
+
+def _speller(shortest: int, longest: int) -> BaseAgent:
+    """A fork of the common model that has spelled words of these lengths backward."""
+    stages = [
+        GymStage(
+            steps, rate, (1,), "gym:spell_backward", "answer", {"min_word_len": least, "max_word_len": most}
+        )
+        for steps, rate, least, most in ((200, 5e-3, 3, 6), (100, 3e-3, shortest, longest))
+    ]
+    return BaseAgent(DEEP, tuple(stages))
 
 
 AGENTS: dict[str, BaseAgent] = {
@@ -125,6 +138,8 @@ AGENTS: dict[str, BaseAgent] = {
     "style-b": _writer(180, "commas"),
     "varied-a": _varied((12, 1)),
     "varied-b": _varied((1, 6)),
+    "words-a": _speller(3, 5),
+    "words-b": _speller(4, 6),
 }
 
 PAIRS = {
@@ -137,6 +152,7 @@ PAIRS = {
     "fresh": ("fresh-a", "fresh-b"),
     "style": ("style-a", "style-b"),
     "varied": ("varied-a", "varied-b"),
+    "words": ("words-a", "words-b"),
 }
 """The kinds of heterogeneity, each as a pair; `state-a` to `state-h` also make groups of three to eight."""
 

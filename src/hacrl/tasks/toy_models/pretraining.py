@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
+from pydantic import JsonValue
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from hacrl.tasks.gym import load_gym
 from hacrl.tasks.procedural import TASKS, DrawnPrompts
+from hacrl.types import Prompt
 
 BATCH = 64
 QUESTIONS = 3000
@@ -33,6 +36,11 @@ class Stage:
         """The task, and the column that holds its right answers."""
         return "digits", "answer"
 
+    def questions(self, base: int) -> list[Sequence[Prompt]]:
+        """Of each skill, for training only: no toy model ever sees the test split."""
+        skills = TASKS[self.material[0]]
+        return [DrawnPrompts(skill, "train", QUESTIONS, base, LENGTHS) for skill in skills]
+
 
 @dataclass(frozen=True)
 class TaskStage(Stage):
@@ -48,6 +56,18 @@ class TaskStage(Stage):
     def material(self) -> tuple[str, str]:
         """The task, and the column that holds its right answers."""
         return self.task, self.column
+
+
+@dataclass(frozen=True)
+class GymStage(TaskStage):
+    """Supervised steps on a task of reasoning-gym."""
+
+    config: dict[str, JsonValue]
+
+    def questions(self, base: int) -> list[Sequence[Prompt]]:
+        """For training only."""
+        drawn = load_gym(self.task, train=QUESTIONS, test=1, seed=base, config=self.config, by_text=True)
+        return [drawn.train]
 
 
 @contextmanager
@@ -81,10 +101,10 @@ def train(
 
 
 def _batches(stage: Stage, base: int) -> Iterator[list[tuple[str, str]]]:
-    """Questions and answers, from training prompts only: no toy model ever sees the test split."""
+    """Questions and answers."""
     stream = random.Random(f"{base}/{stage!r}" if base else repr(stage))
-    task, column = stage.material
-    pools = [DrawnPrompts(skill, "train", QUESTIONS, base, LENGTHS) for skill in TASKS[task]]
+    _, column = stage.material
+    pools = stage.questions(base)
     for _ in range(stage.steps):
         prompts = [stream.choice(pool) for pool in stream.choices(pools, stage.weights, k=BATCH)]
         yield [(str(prompt.text), prompt.columns[column]) for prompt in prompts]
