@@ -13,7 +13,7 @@ import typer
 from benchmarks.command import JsonFile, Markdown, Repeats, command, progress, show
 from benchmarks.worker import Worker
 from benchmarks.workload import Workload
-from hacrl.analysis.simulate.check import ALLOWED, fit_costs
+from hacrl.analysis.simulate.check import ALLOWED, Prediction, fit_costs
 from hacrl.analysis.simulate.engines import MOST_ROWS, EnginePlan, generating
 from hacrl.analysis.simulate.synthetic import Size
 from hacrl.analysis.simulate.work import Work, scoring
@@ -43,24 +43,10 @@ Seconds = Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class EngineStep:
-    """One workload's seconds, predicted and measured."""
-
-    case: str
-    measured: dict[str, float]
-    predicted: dict[str, float]
-
-    @property
-    def error(self) -> float:
-        """Of drawing a step's responses, relative."""
-        return self.predicted["step"] / self.measured["step"] - 1
-
-
-@dataclass(frozen=True)
 class Engines:
     """Workloads that were not fitted, and the costs that predict them."""
 
-    steps: list[EngineStep]
+    steps: list[Prediction]
     per_flop: float
     per_byte: float
     per_engine_step: float
@@ -123,7 +109,7 @@ def predict(measured: Sequence[Seconds]) -> Engines:
         found = {
             part: sum(a * c for a, c in zip(_amounts(work[part]), costs[part], strict=True)) for part in PARTS
         }
-        steps.append(EngineStep(name_of(case), dict(seconds), {**found, "step": sum(found.values())}))
+        steps.append(Prediction(name_of(case), dict(seconds), {**found, "step": sum(found.values())}))
     return Engines(steps, *costs["generate"])
 
 

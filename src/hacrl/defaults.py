@@ -27,6 +27,9 @@ FTIS_TRUNCATION, FTIS_KL_LIMIT = 2.0, 50.0
 GRAFT_FLOOR = 0.8
 LUFFY_SHAPING = 0.1
 
+CORRECTION_CAP = 2.0
+"""Largest weight of an own response that was drawn with other log-probs than it is trained with."""
+
 DEADLINE_SECONDS, MAX_DEADLINE_SECONDS = 10.0, 86_400.0
 """For one call of a verifier: the default, and the longest possible."""
 MAX_UNSCORABLE = 0.5

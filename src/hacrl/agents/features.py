@@ -8,36 +8,26 @@ from functools import lru_cache
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from hacrl.agents.backends.fused import FusedScorer
-from hacrl.agents.backends.interfaces import Scorer, Tokens, right_padded
+from hacrl.agents.backends.interfaces import Scorer, Tokens
 
 FEATURES = 64
 """Numbers per prompt, whatever the width of the model."""
 
 
-def prompt_features(model: PreTrainedModel, scorer: Scorer, prompts: Sequence[Tokens]) -> Tensor:
+def prompt_features(scorer: Scorer, prompts: Sequence[Tokens]) -> Tensor:
     """[b, FEATURES]: the last layer's states of the last token and, on average, of all tokens of a prompt.
 
     Both are projected by a matrix that depends on nothing but the model's width. A random projection
     nearly keeps the distances between prompts, so what is linear in the states stays nearly linear.
     """
-    states, mask = scorer.states(prompts) if isinstance(scorer, FusedScorer) else _states(model, prompts)
+    states, mask = scorer.states(prompts)
     lengths = mask.sum(1)
     places = torch.arange(mask.shape[1], device=mask.device)
     last = states[torch.arange(len(prompts), device=states.device), (places * mask).argmax(1)].float()
     mean = (states.float() * mask[..., None]).sum(1) / lengths[:, None]
     both: Tensor = torch.cat([last, mean], 1).cpu()
     return both @ _projection(both.shape[1])
-
-
-def _states(model: PreTrainedModel, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
-    """States [b, t, d] of all tokens, and where there is one."""
-    ids, mask = right_padded(prompts, model.device)
-    body = model.base_model(input_ids=ids, attention_mask=mask.long(), use_cache=False)
-    states: Tensor = body.last_hidden_state
-    return states, mask
 
 
 @lru_cache(maxsize=4)

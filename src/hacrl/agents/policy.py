@@ -260,9 +260,7 @@ class Policy:
             torch.inference_mode(),
         ):
             for batch in micro_batches(rows, budget, shares_prompts=False):
-                numbers = prompt_features(
-                    self._model, self._backends.scorer, [rows[row][0] for row in batch]
-                ).tolist()
+                numbers = prompt_features(self._backends.scorer, [rows[row][0] for row in batch]).tolist()
                 for row, values in zip(batch, numbers, strict=True):
                     found[row] = tuple(values)
         return found

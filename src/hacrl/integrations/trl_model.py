@@ -70,7 +70,7 @@ class TrlModel:
         model = self._model.get_base_model() if hasattr(self._model, "get_base_model") else self._model
         tokens = [self.encoder.encode_prompt(prompt) for prompt in prompts]
         with torch.no_grad(), self._computing():
-            return prompt_features(model, self._scorer, tokens).double()
+            return prompt_features(PlainScorer(model), tokens).double()
 
     def update(self, batch: LearnerBatch, optimiser: Any) -> None:
         """One step of TRL's optimiser for every mini-batch, at the learning rate it has now."""

@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from hacrl.defaults import CORRECTION_CAP
 from hacrl.recipe.fields import (
     Above0,
     AtLeast0,
@@ -104,7 +105,7 @@ class VllmSettings(Settings):
     """Responses that differ by more at any token get the trained model's log-probs, and are counted."""
     correction: Literal["none", "truncated"] = "none"
     """`truncated`: own updates weight such responses by min(p_trained / p_vLLM, `correction_cap`)."""
-    correction_cap: Annotated[float, Field(ge=1)] = 2.0
+    correction_cap: Annotated[float, Field(ge=1)] = CORRECTION_CAP
     """Upper bound of that weight."""
 
     @property

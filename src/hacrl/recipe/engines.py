@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from hacrl.recipe.agent_settings import AgentSettings
+from hacrl.recipe.agent_settings import AgentSettings, VllmSettings
 from hacrl.recipe.problems import Problem
 
 if TYPE_CHECKING:
     from hacrl.recipe.recipe import Recipe
 
-SERVER_ONLY = ("key_env", "weights_folder")
+SERVER_ONLY = ("key_env", "weights_folder", "concurrency", "timeout_seconds", "retries")
 """Keys that mean nothing without a server."""
 
 
@@ -71,7 +71,7 @@ def _in_process(recipe: Recipe, agent: AgentSettings, key: str) -> Iterator[Prob
     if agent.engine.merge_adapters and agent.lora is None:
         yield Problem(f"{key}.engine.merge_adapters", "has no effect without lora: leave it out")
     for setting in SERVER_ONLY:
-        if getattr(agent.engine, setting) is not None:
+        if getattr(agent.engine, setting) != VllmSettings.model_fields[setting].default:
             yield Problem(f"{key}.engine.{setting}", "has no effect without engine.url: leave it out")
 
 

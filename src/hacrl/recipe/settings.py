@@ -22,6 +22,7 @@ from hacrl.defaults import (
     CAPABILITY_FLOOR,
     CAPABILITY_WINDOW,
     CONTEXTUAL_MEMORY,
+    CORRECTION_CAP,
     DEADLINE_SECONDS,
     MAX_UNSCORABLE,
     OMEGA_CLAMP,
@@ -168,7 +169,7 @@ class SampleAheadSettings(Settings):
 
     correction: Literal["none", "truncated"] = "truncated"
     """`truncated`: own updates weight responses by min(p_now / p_drawn, `correction_cap`)."""
-    correction_cap: Annotated[float, Field(ge=1)] = 2.0
+    correction_cap: Annotated[float, Field(ge=1)] = CORRECTION_CAP
     """Upper bound of that weight."""
 
 

@@ -42,6 +42,7 @@ def test_engines_by_name_and_by_settings() -> None:
         ({"url": "127.0.0.1:8000"}, {}, "agents.0.engine.url: expected an address like https://host/v1"),
         ({"merge_adapters": True}, {}, "agents.0.engine.merge_adapters: has no effect without lora"),
         ({"weights_folder": "w"}, {}, "agents.0.engine.weights_folder: has no effect without engine.url"),
+        ({"retries": 5}, {}, "agents.0.engine.retries: has no effect without engine.url"),
     ],
 )
 def test_mistakes_name_the_key(engine: object, agent: dict[str, Any], message: str) -> None:

@@ -43,6 +43,9 @@ class Scorer(Protocol):
     def logps(self, rows: Sequence[Row]) -> Tensor:
         """Log-probs [s, t] of the response tokens in the order of the rows; 0 where padded."""
 
+    def states(self, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
+        """The last layer's states [b, t, d] of all tokens of each prompt, and where there is one."""
+
 
 def response_mask(rows: Sequence[Row], device: torch.device) -> Tensor:
     """[s, t] True where a row has a response token."""

@@ -20,6 +20,15 @@ METHOD = "token_logps"
 """Name of the method that a sharded model computes log-probs in."""
 
 
+def padded_states(model: PreTrainedModel, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
+    """The last layer's states [b, t, d] of all tokens of each prompt, and where there is one."""
+    ids, mask = right_padded(prompts, model.device)
+    states: Tensor = model.base_model(
+        input_ids=ids, attention_mask=mask.long(), use_cache=False
+    ).last_hidden_state
+    return states, mask
+
+
 class PlainScorer:
     """The model's own forward, logits included: what all other backends are checked against."""
 
@@ -43,6 +52,10 @@ class PlainScorer:
             logps = target_logps(logits[row, start : start + len(response)], targets)
             result.append(F.pad(logps, (0, width - len(response))))
         return torch.stack(result)
+
+    def states(self, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
+        """The last layer's states [b, t, d] of all tokens of each prompt, and where there is one."""
+        return padded_states(self._model, prompts)
 
 
 class PaddedScorer:
@@ -74,6 +87,10 @@ class PaddedScorer:
         with self._recomputing():
             logps = as_forward(self._model, METHOD, self._logps)(ids, mask.long(), row, states[asked])
         return logps.new_zeros(asked.shape).index_put(places, logps)
+
+    def states(self, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
+        """The last layer's states [b, t, d] of all tokens of each prompt, and where there is one."""
+        return padded_states(self._model, prompts)
 
     def _logps(self, ids: Tensor, mask: Tensor, rows: Tensor, states: Tensor) -> Tensor:
         """Log-probs [n] of the tokens that follow these states of these rows."""

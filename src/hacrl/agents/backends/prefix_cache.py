@@ -24,6 +24,7 @@ from hacrl.agents.backends.gqa import use_gqa_attention
 from hacrl.agents.backends.head import OutputHead
 from hacrl.agents.backends.interfaces import Row, Tokens, UnsupportedModel, left_padded
 from hacrl.agents.backends.layout import lay_out
+from hacrl.agents.backends.padded import padded_states
 
 MOST_BUCKETS = 4
 """More buckets save padding but cost one more pass through the Python of every layer."""
@@ -73,7 +74,11 @@ class SharedPrefixScorer:
         if kinds - REPEATABLE:
             names = ", ".join(sorted(kinds - REPEATABLE))
             raise UnsupportedModel(f"a prompt's state in layers of type {names} cannot be repeated")
-        self._trunk = Trunk(model)
+        self._model, self._trunk = model, Trunk(model)
+
+    def states(self, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
+        """The last layer's states [b, t, d] of all tokens of each prompt, and where there is one."""
+        return padded_states(self._model, prompts)
 
     def logps(self, rows: Sequence[Row]) -> Tensor:
         """Log-probs [s, t] of the response tokens; 0 where padded."""
