@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
+from functools import partial
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor, nn
@@ -51,10 +53,24 @@ def peak_learning_rate(settings: OptimiserSettings) -> float:
     return settings.learning_rate
 
 
+def _after_its_gradient(parameter: nn.Parameter, hook: Callable[[Tensor], None]) -> None:
+    """Call the hook as soon as a backward pass has set the weight's gradient.
+
+    torch never lets go of what a hook refers to, so it must not be the weight.
+    """
+    parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+
+
+def _call(collect: WeakMethod[Callable[[str], None]], name: str, _: Tensor) -> None:
+    if (method := collect()) is not None:
+        method(name)
+
+
 class Optimiser:
     """One agent's optimiser.
 
-    Weights in half precision get a master copy in fp32: updates of 1e-6 would be lost to rounding.
+    Weights in half precision get a master copy in fp32: updates of 1e-6 would be lost to rounding. Their
+    gradients are turned into fp32 one by one during a backward pass, so that there are never two of all.
     Weights that are sharded over ranks stay sharded, and so do their gradients and moments.
     """
 
@@ -74,6 +90,9 @@ class Optimiser:
             name: parameter if parameter.dtype == torch.float32 else nn.Parameter(parameter.detach().float())
             for name, parameter in self.parameters.items()
         }
+        for name, parameter in self.parameters.items():
+            if self._masters[name] is not parameter:
+                _after_its_gradient(parameter, partial(_call, WeakMethod(self._collect), name))
         masters = list(self._masters.values())
         fused = bool(masters) and masters[0].device.type in ("cpu", "cuda")
         self._adamw = torch.optim.AdamW(
@@ -100,18 +119,22 @@ class Optimiser:
         self.collect_gradients()
         return {name: m.grad for name, m in self._masters.items() if m.grad is not None}
 
-    @torch.no_grad()
     def collect_gradients(self) -> None:
         """Add gradients in half precision to those of the master copies; call it after every backward pass.
 
-        Added up in half precision, small contributions of many micro-batches would be lost.
+        Added up in half precision, small contributions of many micro-batches would be lost. Most have been
+        added during the pass; those of sharded weights come later.
         """
-        for name, parameter in self.parameters.items():
-            master = self._masters[name]
-            if master is parameter or parameter.grad is None:
-                continue
-            gradient, parameter.grad = parameter.grad.float(), None
-            master.grad = gradient if master.grad is None else master.grad.add_(gradient)
+        for name in self.parameters:
+            self._collect(name)
+
+    @torch.no_grad()
+    def _collect(self, name: str) -> None:
+        parameter, master = self.parameters[name], self._masters[name]
+        if master is parameter or parameter.grad is None:
+            return
+        gradient, parameter.grad = parameter.grad.float(), None
+        master.grad = gradient if master.grad is None else master.grad.add_(gradient)
 
     def gradient_norm(self) -> Tensor:
         """Norm over all gradients, before clipping."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -119,11 +121,26 @@ def test_gradients_in_half_precision_are_added_up_in_fp32() -> None:
     optimiser = Optimiser({"w": weight}, OptimiserSettings(learning_rate=1e-6))
     for part in [1.0, *[2**-9] * 256]:
         torch.autograd.backward((weight * part).sum())
-        optimiser.collect_gradients()
+        assert weight.grad is None  # it has its place in fp32 before the next weight's gradient is there
     assert optimiser.gradients()["w"].tolist() == [1.5]
     assert optimiser.gradient_norm() == 1.5
     optimiser.step(optimiser.gradient_norm())
     assert (weight.grad, optimiser.gradients()) == (None, {})
+
+
+def test_a_model_outlives_its_optimiser() -> None:
+    """torch keeps hooks, and what they refer to, for ever."""
+    weight = nn.Parameter(torch.ones(1, dtype=torch.bfloat16))
+    optimiser = Optimiser({"w": weight}, OptimiserSettings(learning_rate=1e-6))
+    gone, kept = weakref.ref(optimiser), weakref.ref(weight)
+    del optimiser
+    gc.collect()
+    assert gone() is None
+    torch.autograd.backward(weight.sum())
+    assert weight.grad is not None
+    del weight
+    gc.collect()
+    assert kept() is None
 
 
 def farthest(gradients: Sequence[float], betas: tuple[float, float]) -> float:

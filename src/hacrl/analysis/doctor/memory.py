@@ -56,15 +56,16 @@ class Memory:
 def estimate(recipe: Recipe, name: str, facts: ModelFacts, dtype: str, longest_prompt: int) -> Memory:
     """The agent's memory on each of its devices, every response at its full length.
 
-    In half precision, weights have a master copy in fp32. Gradients are added up in fp32; those of the
-    backward pass that is running are in half precision.
+    In half precision, weights have a master copy in fp32. Gradients are added up in fp32; those of sharded
+    weights are in half precision until the backward pass is over.
     """
     agent, width = recipe.agent(name), 4 if dtype == "float32" else 2
     ranks = ranks_of(recipe, name)
     row = longest_prompt + recipe.sampling.max_new_tokens
     row = min(row, facts.context or row)
     rows = min(recipe.sampling.max_rows, math.ceil(recipe.prompts_each / ranks) * recipe.samples_of(name))
-    masters, in_half = (4 * facts.trained, 2 * facts.trained) if width == 2 else (0, 0)
+    masters = 4 * facts.trained if width == 2 else 0
+    in_half = 2 * facts.trained if width == 2 and ranks > 1 else 0
     base = width * facts.parameters
     if agent.lora and agent.lora.base_bits:
         base += round((BYTES_IN_4_BITS - width) * facts.linear)

@@ -343,15 +343,17 @@ def test_memory_by_hand():
     assert fp32.passing == max(fp32.cache, fp32.activations)
     bf16 = estimate(recipe, "a", FACTS, "bfloat16", longest_prompt=6)
     assert (bf16.weights, bf16.gradients, bf16.moments, bf16.reference) == (6000, 4000, 8000, 2000)
-    assert bf16.activations == mini_batch * (2 * (12 * 8 + 4 * 16) * 2 + 8 * 50) + 2000
+    assert bf16.activations == mini_batch * (2 * (12 * 8 + 4 * 16) * 2 + 8 * 50)
 
 
 def test_ranks_share_what_is_kept_and_gather_the_weights_to_sample():
-    def memory(ranks: int) -> Memory:
+    def memory(ranks: int, dtype: str = "float32") -> Memory:
         agents = [{"name": "a", "model": "m", "resources": {"ranks": ranks}}]
         recipe = parse_recipe(recipe_with("m", agents=agents, runtime="ray", samples_per_prompt=2))
-        return estimate(recipe, "a", FACTS, "float32", longest_prompt=6)
+        return estimate(recipe, "a", FACTS, dtype, longest_prompt=6)
 
+    halves = memory(4, "bfloat16").activations - memory(1, "bfloat16").activations
+    assert halves == 2000 / 4, "gradients of sharded weights, until a backward pass is over"
     alone, four = memory(1), memory(4)
     assert four.kept == alone.kept / 4
     assert (alone.gathered, four.gathered) == (0, 3000)
