@@ -48,7 +48,7 @@ models: $(VENV)/.dev
 
 # All experiments, hours on two cores; writes docs/results.md, docs/regime.md and the README's table. Stop it and go on as you
 # like, here or with docs/results/data on another machine: a run whose outcome is there is not repeated.
-results: $(VENV)/.runtime
+results: $(VENV)/.dev
 	$(BIN)/hacrl results recipes/experiments/claims.yaml --readme README.md
 	$(BIN)/hacrl results recipes/experiments/regime.yaml --out runs/regime --page docs/regime.md
 
