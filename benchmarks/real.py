@@ -15,7 +15,7 @@ import typer
 
 from benchmarks.command import JsonFile, Markdown, command, progress, show
 from benchmarks.memory import peak_megabytes
-from benchmarks.real_models import RealModel
+from benchmarks.real_models import TOKENS, RealModel
 from benchmarks.real_prompts import word_problems
 from benchmarks.stopwatch import PHASES, Stopwatch
 from hacrl.analysis.simulate.synthetic import rewards
@@ -103,6 +103,7 @@ def _recipe(models: Sequence[RealModel], task: Path, steps: int, max_new: int, m
         "samples_per_prompt": SAMPLES,
         "sampling": {"max_new_tokens": max_new},
         "optimiser": {"kl": 0.0},
+        "updates": {"tokens_per_micro_batch": TOKENS},
         "evaluation": {"before": False, "prompts": 1},
         "checkpoint": {"every": steps},
     }

@@ -23,7 +23,7 @@ from hacrl.agents.errors import AgentError, explain_out_of_memory
 from hacrl.agents.features import prompt_features
 from hacrl.agents.fingerprint import fingerprint
 from hacrl.agents.logp_check import checked
-from hacrl.agents.memory_use import bytes_in_use
+from hacrl.agents.memory_use import bytes_in_use, give_back
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.precision import SMALL
 from hacrl.agents.ranks import Ranks, whole_state
@@ -198,6 +198,7 @@ class Policy:
         else:
             first = (mine[0] - together[0]) * samples if mine else 0
             drawn = self._draw_with(self._engine, jobs, slice(first, first + len(mine) * samples), sampling)
+        self._tidy_up()
         prompts = [prompts[place] for place in mine]
         return [
             self._rollout(prompts[row // samples].id, row % samples, response, sampling)
@@ -305,6 +306,7 @@ class Policy:
                 value_loss = self._critic.update(mini_batch, steps_done) if self._critic else 0.0
                 report = updater.update(mini_batch, objective, done + len(reports), number, steps_done)
                 reports.append(replace(report, value_loss=value_loss))
+            self._tidy_up()
         return reports
 
     def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
@@ -457,6 +459,11 @@ class Policy:
             self._reference,
             looks_first=self.parameters >= SMALL,
         )
+
+    def _tidy_up(self) -> None:
+        """Of a toy model there is nothing worth the time."""
+        if self.parameters >= SMALL:
+            give_back(self.device)
 
     def _trained(self) -> Updater:
         """What updates the weights; an error if the agent was loaded without an optimiser."""
