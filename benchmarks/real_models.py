@@ -17,7 +17,7 @@ from hacrl.analysis.doctor.models import ModelFacts, look_at
 from hacrl.types import Prompt
 
 TOKENS = 1024
-"""Of a micro-batch of ours: as fast as a whole mini-batch on a CPU, in less memory."""
+"""Of a micro-batch: as fast as a whole mini-batch on a CPU, in less memory."""
 
 
 @dataclass(frozen=True)
