@@ -198,7 +198,6 @@ class Policy:
         else:
             first = (mine[0] - together[0]) * samples if mine else 0
             drawn = self._draw_with(self._engine, jobs, slice(first, first + len(mine) * samples), sampling)
-        self._tidy_up()
         prompts = [prompts[place] for place in mine]
         return [
             self._rollout(prompts[row // samples].id, row % samples, response, sampling)
@@ -306,7 +305,8 @@ class Policy:
                 value_loss = self._critic.update(mini_batch, steps_done) if self._critic else 0.0
                 report = updater.update(mini_batch, objective, done + len(reports), number, steps_done)
                 reports.append(replace(report, value_loss=value_loss))
-            self._tidy_up()
+        if self.parameters >= SMALL:
+            give_back(self.device)
         return reports
 
     def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
@@ -459,11 +459,6 @@ class Policy:
             self._reference,
             looks_first=self.parameters >= SMALL,
         )
-
-    def _tidy_up(self) -> None:
-        """Of a toy model there is nothing worth the time."""
-        if self.parameters >= SMALL:
-            give_back(self.device)
 
     def _trained(self) -> Updater:
         """What updates the weights; an error if the agent was loaded without an optimiser."""
