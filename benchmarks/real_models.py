@@ -16,9 +16,6 @@ from hacrl.agents.precision import DTYPES, choose_precision, sizes_of
 from hacrl.analysis.doctor.models import ModelFacts, look_at
 from hacrl.types import Prompt
 
-TOKENS = 1024
-"""Of a micro-batch: as fast as a whole mini-batch on a CPU, in less memory."""
-
 
 @dataclass(frozen=True)
 class RealModel:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pydantic import JsonValue
 
-from hacrl.tasks.procedural import Split, split_of
+from hacrl.tasks.procedural import Interleaved, Split, split_of
 from hacrl.tasks.rows import text_key
-from hacrl.tasks.task import Task, TaskError
+from hacrl.tasks.task import Task, TaskError, equal_share
 from hacrl.types import Prompt
 
 Config = dict[str, JsonValue]
@@ -40,8 +40,8 @@ def load_gym(
     """
     configs = _configs(name, config or {})
     sizes: dict[Split, int] = {
-        "test": _share("test", test, configs),
-        "train": _share("train", train, configs),
+        "test": equal_share(name, "test", test, len(configs)),
+        "train": equal_share(name, "train", train, len(configs)),
     }
     parts: dict[Split, list[list[Prompt]]] = {split: [] for split in sizes}
     for dataset, settings in configs.items():
@@ -50,9 +50,8 @@ def load_gym(
             entries = _entries(dataset, MOST_DRAWS * size, 2 * seed + (split == "test"), settings)
             only = split if by_text else None
             parts[split].append(_distinct(dataset, entries, size, taken, only))
-    return Task(
-        name=name, train=_in_turn(parts["train"]), test=_in_turn(parts["test"]), verifier="reasoning_gym"
-    )
+    train_prompts, test_prompts = Interleaved(parts["train"]), Interleaved(parts["test"])
+    return Task(name=name, train=train_prompts, test=test_prompts, verifier="reasoning_gym")
 
 
 def _configs(name: str, config: Mapping[str, JsonValue]) -> dict[str, Config]:
@@ -68,19 +67,6 @@ def _configs(name: str, config: Mapping[str, JsonValue]) -> dict[str, Config]:
             f"for each, under {', '.join(configs)}"
         )
     return {dataset: dict(each) for dataset, each in configs.items() if isinstance(each, dict)}
-
-
-def _share(split: str, size: int, configs: Mapping[str, Config]) -> int:
-    """Questions of each task."""
-    if size < 1 or size % len(configs):
-        wanted = f"a positive multiple of {len(configs)}" if len(configs) > 1 else "at least 1"
-        raise TaskError(f"task {PREFIX + JOINED.join(configs)!r}: {split} must be {wanted}, not {size}")
-    return size // len(configs)
-
-
-def _in_turn(parts: Sequence[Sequence[Prompt]]) -> list[Prompt]:
-    """One of each, as many times as there are."""
-    return [prompt for turn in zip(*parts, strict=True) for prompt in turn]
 
 
 def _distinct(

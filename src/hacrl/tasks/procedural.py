@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, overload
 
-from hacrl.tasks.task import Task, TaskError
+from hacrl.tasks.task import Task, TaskError, equal_share
 from hacrl.types import Prompt
 
 Split = Literal["train", "test"]
@@ -250,11 +250,7 @@ def load_procedural(
     sizes: dict[Split, int] = {"train": train, "test": test}
 
     def draw(split: Split) -> Interleaved:
-        per_skill, rest = divmod(sizes[split], len(skills))
-        if rest or per_skill < 1:
-            raise TaskError(
-                f"task {name!r}: {split} must be a positive multiple of {len(skills)}, not {sizes[split]}"
-            )
+        per_skill = equal_share(name, split, sizes[split], len(skills))
         for skill in skills:
             _check_size(skill, split, per_skill, lengths)
         return Interleaved([DrawnPrompts(skill, split, per_skill, seed, lengths) for skill in skills])

@@ -28,3 +28,11 @@ class Task:
     def protocol(self) -> str:
         """How test accuracy is reported: "avg@1" or "best@k"."""
         return "avg@1" if self.test_samples == 1 else f"best@{self.test_samples}"
+
+
+def equal_share(task: str, split: str, size: int, parts: int) -> int:
+    """How many of a split's prompts each of so many kinds has; an error if they cannot have equally many."""
+    if size < 1 or size % parts:
+        wanted = f"a positive multiple of {parts}" if parts > 1 else "at least 1"
+        raise TaskError(f"task {task!r}: {split} must be {wanted}, not {size}")
+    return size // parts

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import yaml
 
-from hacrl.tasks.procedural import Split
-from hacrl.tasks.task import Task, TaskError
+from hacrl.tasks.procedural import Interleaved, Split
+from hacrl.tasks.task import Task, TaskError, equal_share
 from hacrl.types import Prompt
 
 NAME = "word_problems"
@@ -120,22 +120,19 @@ def load_word_problems(
         raise TaskError(f"task {name!r}: largest must be at least {SMALLEST}, and templates at least 1")
     sizes: dict[Split, int] = {"train": train, "test": test}
 
-    def draw(split: Split) -> list[Prompt]:
-        if sizes[split] < 1 or sizes[split] % len(chosen):
-            raise TaskError(
-                f"task {name!r}: {split} must be a positive multiple of {len(chosen)}, not {sizes[split]}"
-            )
+    def draw(split: Split) -> Interleaved:
+        of_each = equal_share(name, split, sizes[split], len(chosen))
         columns = [
             _questions(
                 kind,
                 kind.for_split(split, templates),
-                sizes[split] // len(chosen),
+                of_each,
                 largest,
                 random.Random(f"{kind.name}/{split}/{seed}"),
             )
             for kind in chosen
         ]
-        return [prompt for row in zip(*columns, strict=True) for prompt in row]
+        return Interleaved(columns)
 
     named = f"{name}: {chosen[0].name}" if len(chosen) == 1 else name
     return Task(name=named, train=draw("train"), test=draw("test"), verifier="numeric")
