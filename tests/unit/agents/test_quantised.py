@@ -54,7 +54,7 @@ def test_log_probs_are_near_those_of_the_whole_weights(
     other = load(make_agent(tmp_path, 2), None, dtype=dtype)
     assert 0 < apart(quantised, whole) < 0.2 * apart(other, whole)
     assert quantised.parameters == whole.parameters
-    assert quantised.backends == whole.backends
+    assert quantised.backends == {"decode": "CachedDecoder", "train": "SharedPrefixScorer"}
     linear = [w for name, w in quantised._model.named_parameters() if "base_layer" in name]
     assert linear
     assert all(weight.dtype == torch.uint8 for weight in linear)

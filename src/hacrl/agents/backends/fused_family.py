@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
+
+from hacrl.agents.backends.projection import supported
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ def obstacle(model: PreTrainedModel) -> str | None:
         config, "use_bidirectional_attention", None
     ):
         return "attention with a softcap or in both directions"
-    body = model.base_model
-    if any(type(module) is not nn.Linear for module in body.modules() if hasattr(module, "in_features")):
-        return "adapters or quantised layers"
+    linear = (module for module in model.base_model.modules() if hasattr(module, "in_features"))
+    if not all(map(supported, linear)):
+        return "quantised layers, or adapters other than plain LoRA without dropout"
     return None

@@ -29,7 +29,7 @@ from hacrl.agents.backends.fused_family import (
 )
 from hacrl.agents.backends.head import OutputHead
 from hacrl.agents.backends.interfaces import UnsupportedModel
-from hacrl.agents.backends.packed_weights import linear, packed
+from hacrl.agents.backends.projection import Order, Projection, as_they_are, fuse
 from hacrl.agents.ranks import as_forward
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -47,26 +47,24 @@ class LayerWeights:
     """
 
     before_attention: Tensor | None
-    qkv: tuple[Tensor, ...]
-    qkv_bias: tuple[Tensor | None, ...]
+    qkv: tuple[Projection, ...]
     qk_norm: Tensor | None
     """[query and key heads, w]"""
-    output: Tensor
-    output_bias: Tensor | None
+    output: Projection
     after_attention: Tensor | None
     before_mlp: Tensor | None
-    gate_up: tuple[Tensor, ...]
-    down: Tensor
+    gate_up: tuple[Projection, ...]
+    down: Projection
     after_mlp: Tensor | None
 
     def packed(self) -> LayerWeights:
         """For decoding few responses (see `packed_weights`)."""
         return replace(
             self,
-            qkv=tuple(map(packed, self.qkv)),
-            output=packed(self.output),
-            gate_up=tuple(map(packed, self.gate_up)),
-            down=packed(self.down),
+            qkv=tuple(part.packed() for part in self.qkv),
+            output=self.output.packed(),
+            gate_up=tuple(part.packed() for part in self.gate_up),
+            down=self.down.packed(),
         )
 
 
@@ -164,8 +162,7 @@ class FusedNetwork:
     ) -> Tensor:
         rows, rotated = len(hidden), self.heads + self.kv_heads
         normed = self._norm(hidden, layer.before_attention)
-        qkv = [linear(normed, *one) for one in zip(layer.qkv, layer.qkv_bias, strict=True)]
-        mixed = _joined(qkv).view(rows, -1, self.head_width)
+        mixed = _joined([part(normed) for part in layer.qkv]).view(rows, -1, self.head_width)
         queries_keys = mixed[:, :rotated]
         if not self._copies:  # copies have their rows in this order
             queries_keys = pairs_adjacent(queries_keys.flatten(), self.head_width).view(queries_keys.shape)
@@ -178,12 +175,11 @@ class FusedNetwork:
         )
         if live is not None:
             hidden, attended = hidden.index_select(0, live), attended.index_select(0, live)
-        attended = linear(attended, layer.output, layer.output_bias)
-        hidden = hidden + self._norm(attended, layer.after_attention)
+        hidden = hidden + self._norm(layer.output(attended), layer.after_attention)
         normed = self._norm(hidden, layer.before_mlp)
-        gate_up = [linear(normed, weight) for weight in layer.gate_up]
+        gate_up = [part(normed) for part in layer.gate_up]
         gate, up = gate_up if len(gate_up) > 1 else gate_up[0].chunk(2, -1)
-        mlp = linear(self._activation(gate) * up, layer.down)
+        mlp = layer.down(self._activation(gate) * up)
         return hidden + self._norm(mlp, layer.after_mlp)
 
     def _norm(self, hidden: Tensor, weight: Tensor | None) -> Tensor:
@@ -213,34 +209,30 @@ class FusedNetwork:
     def _layer_weights(self, layer: Any) -> LayerWeights:
         attention, mlp, architecture = layer.self_attn, layer.mlp, self._architecture
         qkv = attention.q_proj, attention.k_proj, attention.v_proj
-        biases: tuple[Tensor | None, ...] = tuple(part.bias for part in qkv)
-        weights: tuple[Tensor, ...] = tuple(part.weight for part in qkv)
-        gate_up: tuple[Tensor, ...] = (mlp.gate_proj.weight, mlp.up_proj.weight)
-        if self._copies:
-            weights, gate_up = (self._in_pairs(weights),), (torch.cat(gate_up),)
-            biases = (None if biases[0] is None else self._in_pairs(biases),)
+        gate_up = mlp.gate_proj, mlp.up_proj
 
         def norm(name: str | None) -> Tensor | None:
             return None if name is None else self._norm_weight(getattr(layer, name))
 
         return LayerWeights(
             before_attention=norm(architecture.before_attention),
-            qkv=weights,
-            qkv_bias=biases,
+            qkv=self._projections(qkv, self._in_pairs),
             qk_norm=self._qk_norm(attention) if hasattr(attention, "q_norm") else None,
-            output=attention.o_proj.weight,
-            output_bias=attention.o_proj.bias,
+            output=fuse([attention.o_proj]),
             after_attention=norm(architecture.after_attention),
             before_mlp=norm(architecture.before_mlp),
-            gate_up=gate_up,
-            down=mlp.down_proj.weight,
+            gate_up=self._projections(gate_up),
+            down=fuse([mlp.down_proj]),
             after_mlp=norm(architecture.after_mlp),
         )
 
-    def _in_pairs(self, qkv: Sequence[Any]) -> Tensor:
-        """Weights or biases of queries, keys and values, fused; rotary partners are neighbours."""
+    def _projections(self, layers: Sequence[Any], order: Order = as_they_are) -> tuple[Projection, ...]:
+        return (fuse(layers, order),) if self._copies else tuple(fuse([layer]) for layer in layers)
+
+    def _in_pairs(self, qkv: Sequence[Tensor]) -> list[Tensor]:
+        """Weights or biases of queries, keys and values; rotary partners become neighbours."""
         q, k, v = qkv
-        return torch.cat([pairs_adjacent(q, self.head_width), pairs_adjacent(k, self.head_width), v])
+        return [pairs_adjacent(q, self.head_width), pairs_adjacent(k, self.head_width), v]
 
     def _qk_norm(self, attention: Any) -> Tensor:
         width = self.head_width
@@ -264,4 +256,5 @@ def rotate(queries_keys: Tensor, rotary: Tensor) -> Tensor:
 
 def pairs_adjacent(weight: Tensor, width: int) -> Tensor:
     """Reorder output rows so that the rotary partners i and i + w/2 of each head become neighbours."""
-    return weight.view(-1, 2, width // 2, *weight.shape[1:]).transpose(1, 2).flatten(0, 2)
+    heads = len(weight) // width
+    return weight.view(heads, 2, width // 2, *weight.shape[1:]).transpose(1, 2).flatten(0, 2)

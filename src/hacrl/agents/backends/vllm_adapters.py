@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from hacrl.agents.backends.projection import has_plain_lora
 from hacrl.agents.ranks import whole
 
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
@@ -72,8 +73,7 @@ def adapter_obstacle(model: nn.Module) -> str | None:
         return "its modules have different ranks or scales"
     for name, layer in layers:
         (adapter,) = layer.active_adapters
-        plain = isinstance(layer.get_base_layer(), nn.Linear) and adapter in layer.lora_A
-        if not plain or layer.use_dora.get(adapter) or layer.lora_B[adapter].bias is not None:
+        if not isinstance(layer.get_base_layer(), nn.Linear) or not has_plain_lora(layer):
             return f"{name} is not a linear layer with plain LoRA"
         if layer.scaling[adapter] != layer.lora_alpha[adapter] / layer.r[adapter]:
             return f"the scale of {name} is not alpha / rank"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,9 +16,12 @@ from hacrl.agents.backends.choice import choose_backends, decoded_logps
 from hacrl.agents.backends.fused import FusedDecoder, FusedScorer
 from hacrl.agents.backends.fused_family import obstacle
 from hacrl.agents.backends.interfaces import Row, Scorer, response_mask
-from hacrl.agents.backends.padded import PaddedScorer, RecomputingDecoder
+from hacrl.agents.backends.padded import PaddedScorer, PlainScorer, RecomputingDecoder
 from hacrl.agents.backends.prefix_cache import CachedDecoder, SharedPrefixScorer
+from hacrl.agents.backends.projection import Projection
 from hacrl.agents.errors import AgentError
+from hacrl.agents.loading import with_adapters
+from hacrl.recipe.agent_settings import LoraSettings
 from helpers_agents import CONFIGS, FUSED, random_rows, tiny_model
 
 CPU = torch.device("cpu")
@@ -228,3 +233,71 @@ def test_what_the_fused_backend_does_not_support(changes: dict[str, object], rea
     for key, value in changes.items():
         setattr(model.config, key, value)
     assert reason in (obstacle(model) or "")
+
+
+def adapted(architecture: str, **changes: Any) -> Any:
+    """A tiny model in peft's wrapper, its adapters no longer zero."""
+    settings = LoraSettings(rank=4, **changes)
+    whole = with_adapters(tiny_model(architecture), settings, seed=0)
+    generator = torch.Generator().manual_seed(1)
+    for name, weight in whole.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.2, generator=generator)
+    return whole
+
+
+@pytest.mark.parametrize("architecture", ["llama", "qwen2", "qwen3", "gemma3", "olmo2"])
+@pytest.mark.parametrize("modules", ["all-linear", ("k_proj", "up_proj")])
+@pytest.mark.parametrize("sharded", [False, True])
+def test_adapters_run_in_the_fused_backend(
+    architecture: str, modules: str | tuple[str, ...], sharded: bool
+) -> None:
+    """Log-probs and the adapters' gradients are peft's, and nothing else gets a gradient."""
+    model = adapted(architecture, target_modules=modules).get_base_model()
+    rows = [((5, 9, 11), (3, 4)), ((5, 9, 11), (7,)), ((2, 8), (1, 6, 4))]
+    backends = choose_backends(model, sharded=sharded)
+    assert backends.names["decode"] == "FusedDecoder", backends.refused
+    assert backends.names["train"] == ("ShardedScorer" if sharded else "FusedScorer")
+    trained = {name: weight for name, weight in model.named_parameters() if weight.requires_grad}
+    assert trained
+    assert all("lora" in name for name in trained)
+    expected = torch.autograd.grad(PlainScorer(model).logps(rows).sum(), list(trained.values()))
+    found = torch.autograd.grad(backends.scorer.logps(rows).sum(), list(trained.values()))
+    for name, one, other in zip(trained, found, expected, strict=True):
+        largest = float(other.abs().max())
+        assert largest > 0, name
+        torch.testing.assert_close(one, other, atol=2e-5 * max(1.0, largest), rtol=0, msg=name)
+
+
+def test_adapters_that_are_switched_off_change_nothing() -> None:
+    whole = adapted("llama")
+    rows = [((5, 9, 11), (3, 4))]
+    scorer = choose_backends(whole.get_base_model()).scorer
+    plain = PlainScorer(tiny_model("llama")).logps(rows)
+    with torch.no_grad():
+        assert (scorer.logps(rows) - plain).abs().max() > 1e-3
+        with whole.disable_adapter():
+            torch.testing.assert_close(scorer.logps(rows), plain)
+
+
+def test_in_half_precision_adapters_are_not_rounded_into_the_weights() -> None:
+    """A change of a thousandth of a weight is lost in bf16's eight bits, not in a sum of two products."""
+    generator = torch.Generator().manual_seed(0)
+    layer = torch.nn.Linear(64, 32, bias=False).bfloat16().requires_grad_(False)
+    down, up = (torch.randn(size, generator=generator) * 0.01 for size in ((2, 64), (32, 2)))
+    states = torch.randn(5, 64, generator=generator).bfloat16()
+    one = Projection(layer.weight, None, down, up)
+    assert one.merged() is one
+    exact = states.float() @ (layer.weight.float() + up @ down).T
+    torch.testing.assert_close(one(states), exact.bfloat16(), atol=4e-3, rtol=8e-3)
+    in_fp32 = Projection(layer.weight.float(), None, down, up).merged()
+    assert in_fp32.down is None
+    torch.testing.assert_close(in_fp32(states.float()), exact)
+
+
+def test_adapters_that_are_more_than_two_matrices_are_not_fused() -> None:
+    model = adapted("llama").get_base_model()
+    assert obstacle(model) is None
+    layer = model.model.layers[0].mlp.up_proj
+    layer.lora_dropout["default"] = torch.nn.Dropout(0.1)
+    assert "plain LoRA" in (obstacle(model) or "")
