@@ -290,7 +290,7 @@ class EvaluationSettings(Settings):
     drift_prompts: Annotated[int, Field(ge=0)] = 0
     """Test prompts on which the KL divergence of an agent's start from its end is measured; 0: none."""
     text_words: Annotated[int, Field(ge=0)] = 0
-    """Words of plain text (Python's reference) whose perplexity is measured before and after; 0: none."""
+    """Words of Python's reference for the perplexity at the end, with `before` also at first; 0: none."""
 
 
 class CheckpointSettings(Settings):

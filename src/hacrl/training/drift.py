@@ -33,7 +33,7 @@ class Start:
     logps: list[float]
     """The log-prob of each."""
     text_logp: float | None
-    """Mean log-prob of a token of plain text; None: not measured."""
+    """Mean log-prob of a token of plain text; None: another run of the comparison measures it, or none."""
 
 
 class Drift:
@@ -42,6 +42,7 @@ class Drift:
     def __init__(self, settings: EvaluationSettings) -> None:
         self._prompts = settings.drift_prompts
         self._words = settings.text_words
+        self._before = settings.before
         self.starts: dict[str, Start] = {}
 
     @property
@@ -65,16 +66,19 @@ class Drift:
         encoded = {prompt.id: member.policy.encoder.encode_prompt(prompt) for prompt in prompts}
         rows = [(encoded[rollout.prompt_id], rollout.token_ids) for rollout in drawn]
         # Scored again rather than taken from sampling: rounding must not look like a difference.
-        return Start(rows, [sum(logps) for logps in member.policy.score(rows)], self._text_logp(member))
+        text_logp = self._text_logp(member) if self._before else None
+        return Start(rows, [sum(logps) for logps in member.policy.score(rows)], text_logp)
 
     def _distance(self, member: Member) -> dict[str, float]:
         start, found = self.starts[member.name], {}
         if start.rows:
             now = [sum(logps) for logps in member.policy.score(start.rows)]
             found["kl"] = fmean(was - is_ for was, is_ in zip(start.logps, now, strict=True))
+        if start.text_logp is not None:
+            found["perplexity_before"] = math.exp(-start.text_logp)
         text_logp = self._text_logp(member)
-        if text_logp is not None and start.text_logp is not None:
-            found |= {"perplexity_before": math.exp(-start.text_logp), "perplexity": math.exp(-text_logp)}
+        if text_logp is not None:
+            found["perplexity"] = math.exp(-text_logp)
         return found
 
     def _text_logp(self, member: Member) -> float | None:

@@ -54,6 +54,16 @@ def test_distances_are_those_of_the_weights_before_and_after(agents, finished):
         assert 0 < abs(drift["kl"]) < 5
 
 
+def test_the_text_is_read_once_where_another_run_measures_the_start(agents, finished, tmp_path):
+    _, with_start = finished
+    summary = run(recipe(agents, evaluation=ON | {"before": False}), tmp_path / "out")
+    for name, result in summary["agents"].items():
+        expected = with_start["agents"][name]["drift"]
+        assert result["drift"] == {
+            key: value for key, value in expected.items() if key != "perplexity_before"
+        }
+
+
 def test_a_resumed_run_measures_from_the_same_start(agents, finished, tmp_path):
     whole, _ = finished
     with pytest.raises(Stopped):
