@@ -67,7 +67,7 @@ class OurSide:
         begun = perf_counter()
         rollouts = replayed or self.sample(seed)
         generated = perf_counter()
-        batches = self._mini_batches(rollouts)
+        batches = self.policy.prepare(self._mini_batches(rollouts))  # in bf16, old log-probs
         ready = perf_counter()
         self.update(batches)
         done = perf_counter()

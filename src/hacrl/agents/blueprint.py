@@ -50,11 +50,12 @@ class Blueprint:
 
         Agents that train adapters and get the same `bases` share the frozen weights of a model.
         """
+        device = device_of(self.device)
         return Policy.load(
             self.name,
             model_path(self.agent.model),
-            device=device_of(self.device),
-            dtype=DTYPES.get(self.agent.dtype),
+            device=device,
+            dtype=DTYPES[precision_of(self.agent, device).dtype],
             optimiser=self.optimiser,
             updates=self.updates,
             total_steps=self.total_steps,

@@ -45,6 +45,9 @@ def evaluate(
     chat: Annotated[bool, typer.Option(help="Write prompts with the chat template, if there is one.")] = True,
     verifier: Annotated[str | None, typer.Option(show_default="the task's own", help="Verifier.")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda, cuda:0 or auto.")] = "auto",
+    dtype: Annotated[
+        str, typer.Option(help="float32, bfloat16 or auto: the faster one for large models.")
+    ] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Of the samples.")] = 0,
     printed: Annotated[int, typer.Option("--show", min=0, help="Greedy responses to print.")] = 3,
     responses: Annotated[
@@ -64,6 +67,7 @@ def evaluate(
         "name": "agent",
         "model": model,
         "device": device,
+        "dtype": dtype,
         "chat": chat,
         "system_prompt": system_prompt,
         "prompt_template": _with_line_breaks(prompt_template) if prompt_template else None,

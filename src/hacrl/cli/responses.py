@@ -17,7 +17,7 @@ LONGEST = 400
 """Characters shown of a text, half of them from its end: that is where the answer is."""
 CUT_OFF, NO_ANSWER, WRONG = "cut off at the token limit", "no answer found", "wrong"
 ADVICE = {
-    CUT_OFF: "Unfinished: raise --max-new-tokens. They go on after their answer: give --stop.",
+    CUT_OFF: "If they are unfinished, raise --max-new-tokens; if they go on after the answer, give --stop.",
     NO_ANSWER: "Say how to write the answer (--system-prompt, --prompt-template), or change --verifier.",
 }
 

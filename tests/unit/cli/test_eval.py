@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
+from hacrl.agents.policy import Policy
 from hacrl.cli.app import app
 from hacrl.cli.responses import ADVICE, CUT_OFF, NO_ANSWER, WRONG, explanation, shown, verdict
 from hacrl.rewards.verifiers import VERIFIERS
@@ -46,7 +49,7 @@ def test_every_response_is_written_with_what_was_extracted(model: str, tmp_path:
     assert output.count("prompt     ") == 2
     cut = sum(row["finish_reason"] == "length" for row in rows[:30])
     assert "None of the 30 greedy responses counted:" in output
-    assert f"  {cut:>5}  cut off at the token limit. Unfinished: raise --max-new-tokens" in output
+    assert f"  {cut:>5}  cut off at the token limit. If they are unfinished, raise --max-new-tokens" in output
 
 
 def test_prompt_and_stop_options_reach_the_agent(model: str, tmp_path: Path) -> None:
@@ -67,6 +70,24 @@ def test_prompt_and_stop_options_reach_the_agent(model: str, tmp_path: Path) -> 
         assert whole.startswith(short)
         assert "VY" not in short
         assert "q" not in short
+
+
+def test_a_large_model_computes_in_what_auto_chooses(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in training; a wish is not measured."""
+    chosen = []
+    load = Policy.load
+
+    def loaded(*arguments: Any, **options: Any) -> Policy:
+        chosen.append(options["dtype"])
+        return load(*arguments, **options)
+
+    monkeypatch.setattr(Policy, "load", loaded)
+    monkeypatch.setattr("hacrl.agents.precision.SMALL", 1)
+    monkeypatch.setattr("hacrl.agents.precision.bf16_speedup", lambda *_: 2.0)
+    task = ("--task", "sort", "--set", "test=2", "--set", "train=2", "--max-new-tokens", "2", "--samples", "0")
+    run(model, *task)
+    run(model, *task, "--dtype", "float32")
+    assert chosen == [torch.bfloat16, torch.float32]
 
 
 def test_a_pipe_is_not_replaced_by_responses(model: str, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
 from hacrl.agents.backends.choice import choose_backends
@@ -16,8 +17,11 @@ from hacrl.analysis.doctor.models import config_of
 from hacrl.recipe import AgentSettings, Recipe
 from hacrl.recipe.agent_settings import VllmSettings
 
-MOST_PARAMETERS = 400_000_000
-"""Of the small model: its layers are as wide as the real one's."""
+WIDE = 400_000_000
+"""Parameters of the small model; up to here its layers are as wide as the real one's."""
+HEAD_WIDTH, FEED_FORWARD = 16, 64
+"""Of a wider one."""
+UNKNOWN = "its backends are known when the model is loaded"
 SMALL = {
     "vocab_size": 128,
     "sliding_window": 8,
@@ -49,11 +53,9 @@ def backend_lines(found: Diagnosis) -> list[str]:
     """What every agent decodes and trains with; agents with the same line share it."""
     names: dict[str, list[str]] = {}
     for plan in found.agents:
-        backends = (
-            planned_backends(found.recipe, found.recipe.agent(plan.name), plan.ranks) if plan.facts else None
-        )
-        if backends:
-            names.setdefault(str(backends), []).append(plan.name)
+        if plan.facts:
+            backends = planned_backends(found.recipe, found.recipe.agent(plan.name), plan.ranks)
+            names.setdefault(str(backends or UNKNOWN), []).append(plan.name)
     return [f"{', '.join(agents)}: {line}" for line, agents in names.items()]
 
 
@@ -64,8 +66,8 @@ def planned_backends(recipe: Recipe, agent: AgentSettings, ranks: int = 1) -> Ba
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = _small_model(config)
-            if model is None:
-                return None
+            if agent.lora and agent.lora.base_bits:
+                _quantise(model)
             if agent.lora:
                 model = with_adapters(model, agent.lora, seed=0).get_base_model()
             found = choose_backends(model, recipe.updates.gradient_checkpointing, sharded=ranks > 1)
@@ -87,7 +89,7 @@ def _engine(engine: VllmSettings, ranks: int) -> str:
 
 
 def _small_model(config: Any) -> Any:
-    """As few layers as show every type of them; None if even those are large."""
+    """As few layers as show every type of them."""
     small: PretrainedConfig = copy.deepcopy(config)
     text = small.get_text_config()
     layers = text.num_hidden_layers
@@ -97,10 +99,26 @@ def _small_model(config: Any) -> Any:
         if isinstance(value, list) and len(value) == layers:
             setattr(text, name, value[:needed])
     text.num_hidden_layers = min(layers, needed)
-    for name, number in SMALL.items():
-        if getattr(text, name, None) is not None:
-            setattr(text, name, number)
+    _set_where_present(text, SMALL)
     with torch.device("meta"):
-        if AutoModelForCausalLM.from_config(small).num_parameters() > MOST_PARAMETERS:
-            return None
+        wide = AutoModelForCausalLM.from_config(small).num_parameters() > WIDE
+    if wide:
+        widths = {"hidden_size": HEAD_WIDTH * text.num_attention_heads, "head_dim": HEAD_WIDTH}
+        _set_where_present(text, widths | {"intermediate_size": FEED_FORWARD})
     return AutoModelForCausalLM.from_config(small, dtype=torch.float32).eval()
+
+
+def _set_where_present(config: Any, values: dict[str, Any]) -> None:
+    for name, value in values.items():
+        if getattr(config, name, None) is not None:
+            setattr(config, name, value)
+
+
+class _FourBit(nn.Linear):
+    """Stands for a layer in 4 bits: the type is all that the choice of backends looks at."""
+
+
+def _quantise(model: Any) -> None:
+    for module in model.base_model.modules():
+        if type(module) is nn.Linear:
+            module.__class__ = _FourBit

@@ -131,6 +131,15 @@ ALIKE = {"hidden_size": 16, "num_hidden_layers": 8, "num_attention_heads": 2, "n
 MODELS: dict[str, Any] = {
     "fused": Gemma3TextConfig(**ALIKE, head_dim=8, intermediate_size=16, vocab_size=262_144),
     "other": GPT2Config(n_embd=16, n_layer=8, n_head=2, vocab_size=50_000),
+    # Llama-3.1-8B: two of its layers have 436M weights, more than doctor makes.
+    "wide": LlamaConfig(
+        hidden_size=4096,
+        intermediate_size=14_336,
+        num_hidden_layers=32,
+        num_attention_heads=32,
+        num_key_value_heads=8,
+        head_dim=128,
+    ),
 }
 
 
@@ -147,6 +156,14 @@ MODELS: dict[str, Any] = {
         ("fused", {"lora": {"rank": 2}}, "decodes with FusedDecoder and trains with FusedScorer"),
         (
             "fused",
+            {"lora": {"rank": 2, "base_bits": 4}},
+            "decodes with CachedDecoder and trains with SharedPrefixScorer; not with FusedDecoder, "
+            "FusedScorer: the fused backend does not support quantised layers, or adapters other than plain "
+            "LoRA without dropout",
+        ),
+        ("wide", {}, "decodes with FusedDecoder and trains with FusedScorer"),
+        (
+            "fused",
             {"resources": {"ranks": 2}},
             "decodes with FusedDecoder and trains with ShardedScorer",
         ),
@@ -158,7 +175,7 @@ MODELS: dict[str, Any] = {
             "ShardedScorer: the fused backend does not support the architecture 'gpt2'",
         ),
     ],
-    ids=["fused", "generic", "adapters", "ranks", "generic ranks"],
+    ids=["fused", "generic", "adapters", "4 bits", "wide", "ranks", "generic ranks"],
 )
 def test_the_backends_of_an_agent_and_why_no_faster_ones(
     kind: str, changes: dict[str, Any], expected: str, tmp_path: Path
