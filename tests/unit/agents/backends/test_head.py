@@ -119,6 +119,24 @@ def test_no_scorer_ever_holds_more_than_a_block_of_logits(
     assert largest.elements == weights, "the gradient of the weights themselves"
 
 
+@pytest.mark.parametrize(("limit", "kept"), [(40 * 53 * 4, 40 * 53 * 4), (40 * 53 * 4 - 1, 0)])
+def test_what_is_kept_for_the_backward_pass_has_a_limit(
+    limit: int, kept: int, small_blocks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond it nothing is, whatever the vocabulary, and the gradient is the same."""
+    model = model_with("plain", 53, torch.float32)
+    hidden, targets = torch.randn(40, 16), torch.randint(53, (40,))
+    truth = differentiated(lambda states: OutputHead(model).logps(states, targets), hidden, model.lm_head)
+    monkeypatch.setattr(head, "KEPT_BYTES", limit)
+    model.zero_grad()
+    logps = OutputHead(model).logps(hidden.clone().requires_grad_(), targets)
+    blocks = logps.grad_fn.kept.values()  # type: ignore[union-attr]
+    assert sum(block.nbytes for block in blocks) == kept
+    found = differentiated(lambda states: OutputHead(model).logps(states, targets), hidden, model.lm_head)
+    for ours, theirs in zip(found, truth, strict=True):
+        assert torch.equal(ours, theirs)
+
+
 def test_a_head_with_adapters_is_computed_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(head, "LOGITS_AT_ONCE", 1 << 14)
     model, rows = model_with("plain", 8192, torch.float32), random_rows(4, 6)
