@@ -84,9 +84,10 @@ def test_a_large_model_computes_in_what_auto_chooses(model: str, monkeypatch: py
     monkeypatch.setattr(Policy, "load", loaded)
     monkeypatch.setattr("hacrl.agents.precision.SMALL", 1)
     monkeypatch.setattr("hacrl.agents.precision.bf16_speedup", lambda *_: 2.0)
-    task = ("--task", "sort", "--set", "test=2", "--set", "train=2", "--max-new-tokens", "2", "--samples", "0")
-    run(model, *task)
-    run(model, *task, "--dtype", "float32")
+    words = ["--task", "sort", "--set", "test=2", "--set", "train=2"]
+    words += ["--max-new-tokens", "2", "--samples", "0"]
+    run(model, *words)
+    run(model, *words, "--dtype", "float32")
     assert chosen == [torch.bfloat16, torch.float32]
 
 
