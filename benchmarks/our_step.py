@@ -10,13 +10,14 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from benchmarks.flops import step_flops
+from benchmarks.real_models import MICRO_BATCH_TOKENS, RealModel
 from benchmarks.timing import StepTiming
 from benchmarks.workload import Workload
 from hacrl.agents.policy import Policy
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm import GspoObjective, Objective, own_advantages
 from hacrl.analysis.simulate.synthetic import rewards
-from hacrl.recipe import OptimiserSettings, SamplingSettings
+from hacrl.recipe import OptimiserSettings, SamplingSettings, UpdatesSettings
 from hacrl.types import MiniBatch, Rollout, TrainingRow
 
 ENGINES = {
@@ -43,7 +44,10 @@ class OurSide:
         optimiser = OptimiserSettings(
             learning_rate=work.learning_rate, weight_decay=0.0, max_grad_norm=1.0, kl=0.0
         )
-        self.policy = Policy("ours", self.model, work.make_tokenizer(), optimiser=optimiser)
+        updates = UpdatesSettings()
+        if isinstance(work.size, RealModel):
+            updates = UpdatesSettings(tokens_per_micro_batch=MICRO_BATCH_TOKENS)
+        self.policy = Policy("ours", self.model, work.make_tokenizer(), optimiser=optimiser, updates=updates)
         if engine == BEST:
             engine = next((name for name, used in ENGINES.items() if used == self.policy.backends), "generic")
         elif self.policy.backends != ENGINES[engine]:

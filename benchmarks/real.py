@@ -15,7 +15,7 @@ import typer
 
 from benchmarks.command import JsonFile, Markdown, command, progress, show
 from benchmarks.memory import peak_megabytes
-from benchmarks.real_models import RealModel
+from benchmarks.real_models import MICRO_BATCH_TOKENS, RealModel
 from benchmarks.real_prompts import word_problems
 from benchmarks.stopwatch import PHASES, Stopwatch
 from hacrl.analysis.simulate.synthetic import rewards
@@ -25,8 +25,6 @@ from hacrl.training.trainer import train
 
 PROMPTS, SAMPLES = 16, 8
 """Of a step."""
-TOKENS = 1024
-"""Of a micro-batch: as fast as a whole mini-batch on a CPU, in less memory."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,7 @@ def _recipe(models: Sequence[RealModel], task: Path, steps: int, max_new: int, m
         "samples_per_prompt": SAMPLES,
         "sampling": {"max_new_tokens": max_new},
         "optimiser": {"kl": 0.0},
-        "updates": {"tokens_per_micro_batch": TOKENS},
+        "updates": {"tokens_per_micro_batch": MICRO_BATCH_TOKENS},
         "evaluation": {"before": False, "prompts": 1},
         "checkpoint": {"every": steps},
     }

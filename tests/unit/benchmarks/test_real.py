@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks import real
 from benchmarks.generation import PROMPTS
+from benchmarks.loading import measure_loading
 from benchmarks.vllm import summarise
 from benchmarks.worker import Worker
 from helpers_benchmarks import small_model
@@ -51,3 +52,14 @@ def test_real_models_are_trained_together(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.median == pytest.approx(sum(found.steps) / 2)
     assert 0 < sum(found.phases.values()) < 2 * max(found.steps)
     assert found.peak_megabytes > 50
+
+
+@pytest.mark.slow
+def test_the_way_to_the_first_token_has_three_parts(tmp_path: Path) -> None:
+    found = measure_loading(Path(small_model(tmp_path / "small").directory))
+    assert (found.model, found.dtype) == ("small", "float32")
+    parts = (found.imports, found.loading, found.first_token)
+    assert min(*parts, found.fingerprint) > 0
+    assert found.to_the_first_token == sum(parts)
+    with pytest.raises(ValueError, match="not the directory of a model"):
+        measure_loading(tmp_path)
