@@ -18,7 +18,7 @@ from hacrl.analysis.tables import TextTable
 from hacrl.recipe import Recipe, parse_recipe
 from hacrl.tasks.word_problems import NAME, kinds
 from hacrl.training.evaluation import Evaluation, evaluate
-from hacrl.training.team import make_rewarder
+from hacrl.training.team_setup import make_rewarder
 from hacrl.types import Prompt
 
 STOPS = ("\n",)

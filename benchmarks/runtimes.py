@@ -18,7 +18,8 @@ from hacrl.recipe import parse_recipe
 from hacrl.tasks import Task
 from hacrl.training.step import train_step
 from hacrl.training.step_record import StepRecord
-from hacrl.training.team import Team, build_team
+from hacrl.training.team import Team
+from hacrl.training.team_setup import build_team
 
 WORK = Workload(SIZES["M"], eos_hazard=0.0)
 """Responses of full length, so that all steps and agents have the same work."""

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 
-import hacrl.training.team
+import hacrl.training.team_setup
 from hacrl.agents.policy import Policy
 from hacrl.runtime import AgentLost
 from hacrl.runtime.local_runtime import LocalRuntime
@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
     agents = {name: make_agent(folder / name, seed) for seed, name in enumerate(("ada", "eve"))}
     settings = recipe(agents, steps=5, evaluation={"prompts": 3, "before": False})
     assert fork(lambda: run(settings, folder / "whole")) == 0
-    hacrl.training.team.make_runtime = lambda recipe: Threads(recipe.runtime, {})
+    hacrl.training.team_setup.make_runtime = lambda recipe: Threads(recipe.runtime, {})
     changed = asynchronous(settings, every=2, max_staleness=0)
     assert fork(lambda: _die(lambda: run(changed, folder / "run"), draws=6)) == -signal.SIGKILL
     assert fork(lambda: run(changed, folder / "run", resume=True)) == 0

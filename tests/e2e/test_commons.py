@@ -13,7 +13,7 @@ from hacrl.analysis.compare.faults import faulty_delivery
 from hacrl.recipe import load_recipe
 from hacrl.training.step import train_step
 from hacrl.training.step_record import StepRecord
-from hacrl.training.team import build_team
+from hacrl.training.team_setup import build_team
 from hacrl.training.trainer import train
 from helpers_states import saved_tensors
 

@@ -15,7 +15,8 @@ from hacrl.agents.agent import Agent
 from hacrl.agents.blueprint import Blueprint
 from hacrl.recipe import parse_recipe
 from hacrl.recipe.method import registered_methods
-from hacrl.training import team
+from hacrl.runtime import Runtime
+from hacrl.training import team_setup
 from hacrl.training.step import train_step
 from helpers_train import make_agent, outcome, recipe, run, short_answers
 
@@ -60,12 +61,12 @@ def test_a_resumed_run_is_the_same_as_an_undisturbed_one(agents, method, tmp_pat
 def test_no_method_reads_the_kind_of_a_prompt(agents, method):
     """Real prompts have no such labels: training on hidden ones is the same bit by bit."""
     chosen = parse_recipe(settings(agents, method, steps=2))
-    shown = team.load_task(chosen.task)
+    shown = team_setup.load_task(chosen.task)
     hidden = replace(shown, train=[replace(prompt, kind="") for prompt in shown.train])
     assert len({prompt.kind for prompt in shown.train}) > 1
     trained = []
     for task in (shown, hidden):
-        made = team.build_team(chosen, task=task, reward_funcs=[short_answers])
+        made = team_setup.build_team(chosen, task=task, reward_funcs=[short_answers])
         try:
             batches = [train_step(made, step).batches for step in (1, 2)]
             trained.append((batches, [member.policy.fingerprint() for member in made.members]))
@@ -77,7 +78,7 @@ def test_no_method_reads_the_kind_of_a_prompt(agents, method):
 class ReusedAgents:
     """A runtime whose agents are loaded once and set back to their first state for every run."""
 
-    def __init__(self, runtime: team.Runtime, states: Path) -> None:
+    def __init__(self, runtime: Runtime, states: Path) -> None:
         self.runtime, self._states = runtime, states
         self._agents: list[Agent] = []
 
@@ -101,7 +102,7 @@ class ReusedAgents:
 def reuse_agents(agents, tmp_path, monkeypatch) -> Iterator[None]:
     """Starting two processes for every method would take minutes."""
     reused: list[ReusedAgents] = []
-    make_runtime = team.make_runtime
+    make_runtime = team_setup.make_runtime
 
     def make(made_for: Any) -> Any:
         if made_for.runtime.name == "local":
@@ -110,7 +111,7 @@ def reuse_agents(agents, tmp_path, monkeypatch) -> Iterator[None]:
             reused.append(ReusedAgents(make_runtime(made_for), tmp_path / "states"))
         return reused[0]
 
-    monkeypatch.setattr(team, "make_runtime", make)
+    monkeypatch.setattr(team_setup, "make_runtime", make)
     yield
     for each in reused:
         each.runtime.close()

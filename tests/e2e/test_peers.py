@@ -77,7 +77,7 @@ def test_a_stopped_run_goes_on_bit_by_bit(settings, frozen, tmp_path):
 
 
 def test_without_waiting_for_each_other(settings, frozen, tmp_path, monkeypatch):
-    monkeypatch.setattr("hacrl.training.team.make_runtime", lambda recipe: Threads(recipe.runtime, {}))
+    monkeypatch.setattr("hacrl.training.team_setup.make_runtime", lambda recipe: Threads(recipe.runtime, {}))
     run(asynchronous(settings, every=2, max_staleness=0), tmp_path / "run")
     assert timeless(tmp_path / "run") == timeless(frozen)
 

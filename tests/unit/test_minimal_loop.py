@@ -14,7 +14,7 @@ from hacrl.algorithm import Capability, HacpoParams
 from hacrl.recipe import parse_recipe
 from hacrl.sharing.reencode import Learner, Reencoder
 from hacrl.training.step import train_step
-from hacrl.training.team import build_team
+from hacrl.training.team_setup import build_team
 from hacrl.types import Prompt, Trajectory
 from helpers_states import saved_tensors
 from helpers_train import make_agent, recipe, short_answers

@@ -103,7 +103,7 @@ def _measure(
     """The names of task and verifier, the agent's results and all its responses."""
     from hacrl.agents.blueprint import Blueprint
     from hacrl.training.evaluation import evaluate_with_responses
-    from hacrl.training.team import best_of, load_task, make_rewarder, refuse_missing_devices
+    from hacrl.training.team_setup import best_of, load_task, make_rewarder, refuse_missing_devices
 
     refuse_missing_devices(recipe)
     task = load_task(recipe.task)

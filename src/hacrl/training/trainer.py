@@ -22,7 +22,8 @@ from hacrl.training.display import Display, make_display
 from hacrl.training.export import export_agents
 from hacrl.training.pool_link import PoolLink
 from hacrl.training.run import Run
-from hacrl.training.team import Deliver, Member, Team, build_team
+from hacrl.training.team import Deliver, Member, Team
+from hacrl.training.team_setup import build_team
 
 
 def train(

@@ -7,7 +7,7 @@ import pytest
 from hacrl.analysis.doctor import examine
 from hacrl.recipe.problems import RecipeError
 from hacrl.recipe.validation import validated
-from hacrl.training.team import _blueprint
+from hacrl.training.team_setup import _blueprint
 from helpers_agents import tiny_model
 from helpers_vllm_server import FakeServer, serve_vllm
 

@@ -20,7 +20,8 @@ from hacrl.training.ahead import DrawnAhead, SampledAhead
 from hacrl.training.run import Stopped, read_ahead
 from hacrl.training.step import train_step
 from hacrl.training.step_record import StepRecord
-from hacrl.training.team import Team, build_team
+from hacrl.training.team import Team
+from hacrl.training.team_setup import build_team
 from hacrl.types import EngineCheck, Rollout
 from helpers_async import Threads, asynchronous, timeless
 from helpers_train import StopAt, make_agent, metrics, outcome, recipe, run, short_answers
@@ -167,7 +168,7 @@ def test_agents_that_need_not_wait_count_the_age_of_responses(
 ) -> None:
     """At most one step old: with those drawn ahead nobody may be late, and it is the synchronous run."""
     run(settings, tmp_path / "synchronous")
-    monkeypatch.setattr("hacrl.training.team.make_runtime", lambda recipe: Threads(recipe.runtime, {}))
+    monkeypatch.setattr("hacrl.training.team_setup.make_runtime", lambda recipe: Threads(recipe.runtime, {}))
     run(asynchronous(settings, every=2, max_staleness=1), tmp_path / "run")
     assert timeless(tmp_path / "run") == timeless(tmp_path / "synchronous")
     lines = [line for line in metrics(tmp_path / "run") if "async/ada/staleness" in line]

@@ -19,7 +19,8 @@ from hacrl.training.process import StopRequest
 from hacrl.training.run import Stopped
 from hacrl.training.step import train_step
 from hacrl.training.step_record import StepRecord
-from hacrl.training.team import Team, build_team
+from hacrl.training.team import Team
+from hacrl.training.team_setup import build_team
 from helpers_async import Threads, asynchronous, timeless
 from helpers_train import Silent, make_agent, metrics, recipe, run, short_answers
 
@@ -36,7 +37,7 @@ def settings(tmp_path_factory) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _threads(monkeypatch) -> None:
-    monkeypatch.setattr("hacrl.training.team.make_runtime", lambda recipe: Threads(recipe.runtime, {}))
+    monkeypatch.setattr("hacrl.training.team_setup.make_runtime", lambda recipe: Threads(recipe.runtime, {}))
 
 
 def test_without_staleness_it_is_the_synchronous_run_bit_by_bit_even_when_stopped_and_resumed(
@@ -48,7 +49,7 @@ def test_without_staleness_it_is_the_synchronous_run_bit_by_bit_even_when_stoppe
         run(changed, tmp_path / "run", display=Interrupting(monkeypatch))
     assert stopped.value.step == 3
     monkeypatch.undo()
-    monkeypatch.setattr("hacrl.training.team.make_runtime", lambda recipe: Threads(recipe.runtime, {}))
+    monkeypatch.setattr("hacrl.training.team_setup.make_runtime", lambda recipe: Threads(recipe.runtime, {}))
     run(changed, tmp_path / "run", resume=True)
     assert timeless(tmp_path / "run") == timeless(tmp_path / "synchronous")
 

@@ -19,7 +19,7 @@ from hacrl.runs.reader import RunReader
 from hacrl.training.beliefs import StepBelief, plane, write_beliefs
 from hacrl.training.step import train_step
 from hacrl.training.step_metrics import step_metrics
-from hacrl.training.team import build_team
+from hacrl.training.team_setup import build_team
 from hacrl.training.updates import update_records
 from helpers_train import make_agent, metrics, recipe, run, short_answers
 

@@ -23,7 +23,8 @@ from hacrl.training.run import Progress
 from hacrl.training.step import train_step, update
 from hacrl.training.step_metrics import step_metrics
 from hacrl.training.step_record import StepRecord
-from hacrl.training.team import Member, Team, build_team
+from hacrl.training.team import Member, Team
+from hacrl.training.team_setup import build_team
 from hacrl.types import EngineCheck, Prompt, Trajectory
 from helpers_agents import random_rows, training_rows
 from helpers_sharing import trajectory

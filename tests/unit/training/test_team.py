@@ -7,7 +7,8 @@ import pytest
 from hacrl.agents.rendering import Rendering
 from hacrl.recipe import MethodSettings, RecipeError, parse_recipe
 from hacrl.training.prompt_lengths import short_enough
-from hacrl.training.team import PromptOrder, build_team, tokenizer_of
+from hacrl.training.prompt_order import PromptOrder
+from hacrl.training.team_setup import build_team, tokenizer_of
 from hacrl.types import Prompt
 from helpers_sharing import byte_level_bpe, char_level
 from helpers_train import make_agent

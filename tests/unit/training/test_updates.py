@@ -8,7 +8,7 @@ import torch
 from hacrl.algorithm import GspoObjective, HacpoObjective, HacpoParams, ImitationObjective
 from hacrl.recipe import parse_recipe
 from hacrl.training.step import train_step
-from hacrl.training.team import build_team
+from hacrl.training.team_setup import build_team
 from hacrl.training.updates import (
     Part,
     cosines,

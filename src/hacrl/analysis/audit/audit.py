@@ -20,7 +20,8 @@ from hacrl.rewards import RewardFunction
 from hacrl.runs.files import write_json
 from hacrl.symptoms import Symptom, warnings, with_own
 from hacrl.tasks import Task
-from hacrl.training.team import Team, build_team
+from hacrl.training.team import Team
+from hacrl.training.team_setup import build_team
 
 FILE = "audit.json"
 

@@ -16,7 +16,7 @@ from hacrl.analysis.compare.runner import run_all
 from hacrl.analysis.compare.workers import WorkerPool
 from hacrl.runs.files import write_atomic, write_json
 from hacrl.runs.json_files import read_json
-from hacrl.training.team import choose_dtypes
+from hacrl.training.team_setup import choose_dtypes
 
 USUAL_REFERENCES = ("gspo", "gspo_x2")
 

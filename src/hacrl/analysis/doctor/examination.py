@@ -27,7 +27,7 @@ from hacrl.recipe.settings import PoolSettings
 from hacrl.rewards.verifiers import VERIFIERS
 from hacrl.runs.files import StorageError
 from hacrl.tasks import Task
-from hacrl.training.team import load_task
+from hacrl.training.team_setup import load_task
 from hacrl.types import Prompt
 
 PROMPTS_MEASURED = 64

@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from hacrl.agents.rendering import Rendering
 from hacrl.analysis.doctor.models import is_elsewhere, local_config
 from hacrl.recipe import AgentSettings
-from hacrl.training.team import tokenizer_of
+from hacrl.training.team_setup import tokenizer_of
 from hacrl.types import Prompt
 
 

@@ -20,7 +20,8 @@ from hacrl.analysis.simulate.synthetic import Size, make_model, make_prompts, re
 from hacrl.recipe import Recipe, parse_recipe
 from hacrl.tasks import Task
 from hacrl.training.step import train_step
-from hacrl.training.team import Team, build_team
+from hacrl.training.team import Team
+from hacrl.training.team_setup import build_team
 
 PHASES = ("sample", "update")
 

@@ -25,7 +25,7 @@ from hacrl.methods.naive import Naive
 from hacrl.runs.checkpoint_format import seal_checkpoint
 from hacrl.runs.files import StorageError
 from hacrl.symptoms import with_own
-from hacrl.training.team import build_team
+from hacrl.training.team_setup import build_team
 from helpers_train import make_agent, recipe, run, short_answers
 
 SMALL = SampleSize(prompts=12, samples=12)

@@ -37,7 +37,7 @@ from hacrl.methods.gspo import Gspo
 from hacrl.recipe import AgentSettings, LoraSettings, Recipe, parse_recipe
 from hacrl.recipe.agent_settings import VllmSettings
 from hacrl.tasks.toy_models.tokenizers import make_tokenizer
-from hacrl.training.team import load_task
+from hacrl.training.team_setup import load_task
 from hacrl.types import Prompt
 from helpers_recipes import Wrong, wrong_recipes
 
