@@ -94,7 +94,7 @@ def sizes_of(model: str | Path) -> Sizes | None:
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         with torch.device("meta"):
             network = AutoModelForCausalLM.from_config(config)
-    except (OSError, ValueError):
+    except Exception:  # a damaged configuration makes its readers fail in any way
         return None
     text = config.get_text_config()
     hidden = text.hidden_size
