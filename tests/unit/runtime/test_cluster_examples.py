@@ -128,7 +128,8 @@ def test_the_slurm_script_starts_the_cluster_and_the_run(slurm: dict[str, str], 
     (tmp_path / "run" / "config.json").touch()
     command = [str(EXAMPLES / "slurm.sh"), "r.yaml", str(tmp_path / "run"), "steps=3"]
     subprocess.run(command, env=slurm, check=True)
-    lines = sorted(Path(slurm["LOG"]).read_text().splitlines())
+    while len(lines := sorted(Path(slurm["LOG"]).read_text().splitlines())) < 3:
+        time.sleep(0.05)  # what it started in the background may be about to write
     head, run = "10.0.0.1:22345", str(tmp_path / "run")
     assert (
         lines[0] == f"hacrl train r.yaml steps=3 runtime.name=ray runtime.address={head} --out {run} --resume"
