@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from hacrl.agents import loading, training_state
 from hacrl.agents.backends.choice import choose_backends
 from hacrl.agents.backends.interfaces import Row
 from hacrl.agents.batching import micro_batches
+from hacrl.agents.context import Context
 from hacrl.agents.critic import Critic
 from hacrl.agents.engines import Engine, make_engine
 from hacrl.agents.errors import AgentError, explain_out_of_memory
@@ -29,7 +30,7 @@ from hacrl.agents.precision import SMALL
 from hacrl.agents.ranks import Ranks, whole_state
 from hacrl.agents.reference import FrozenCopy, ReferenceLogps, without_adapters
 from hacrl.agents.rendering import Rendering
-from hacrl.agents.sampler import Drawn, Job, Stream, draw
+from hacrl.agents.sampler import Drawn, Job, Stream, draw_in_batches
 from hacrl.agents.shared_base import SharedBases
 from hacrl.agents.stopping import split_ending
 from hacrl.agents.updater import Updater, UpdateReport
@@ -46,6 +47,23 @@ OFFLOAD_DEVICE = torch.device("cpu")
 """Where an agent is while others have its device."""
 CRITIC = "critic/"
 """Prefix of the critic's tensors in a training state."""
+
+
+class PolicyOptions(TypedDict, total=False):
+    """What `Policy` takes besides a name, a model and a tokenizer; see there."""
+
+    optimiser: OptimiserSettings | None
+    updates: UpdatesSettings | None
+    total_steps: int | None
+    lora: LoraSettings | None
+    critic: CriticParams | None
+    engine: VllmSettings | None
+    sampling: SamplingSettings | None
+    prompting: PromptSettings | None
+    seed: int
+    ranks: Ranks | None
+    bases: SharedBases | None
+    shares_device: bool
 
 
 class Policy:
@@ -130,18 +148,7 @@ class Policy:
         *,
         device: str | torch.device = "cpu",
         dtype: torch.dtype | None = None,
-        optimiser: OptimiserSettings | None = None,
-        updates: UpdatesSettings | None = None,
-        total_steps: int | None = None,
-        lora: LoraSettings | None = None,
-        critic: CriticParams | None = None,
-        engine: VllmSettings | None = None,
-        sampling: SamplingSettings | None = None,
-        prompting: PromptSettings | None = None,
-        seed: int = 0,
-        ranks: Ranks | None = None,
-        bases: SharedBases | None = None,
-        shares_device: bool = False,
+        **options: Unpack[PolicyOptions],
     ) -> Policy:
         """An agent from a `save_pretrained` directory or a hub id; by default fp32 on CPU, bf16 on GPU.
 
@@ -149,30 +156,14 @@ class Policy:
         """
         device = torch.device(device)
         dtype = dtype or (torch.float32 if device.type == "cpu" else torch.bfloat16)
+        lora = options.get("lora")
+        if lora is None:
+            options["bases"] = None
+        in_4_bits = lora is not None and lora.base_bits == 4
         network, tokenizer = loading.load_model(
-            model,
-            device,
-            dtype,
-            bases if lora else None,
-            in_4_bits=lora is not None and lora.base_bits == 4,
+            model, device, dtype, options.get("bases"), in_4_bits=in_4_bits
         )
-        return cls(
-            name,
-            network,
-            tokenizer,
-            optimiser=optimiser,
-            updates=updates,
-            total_steps=total_steps,
-            lora=lora,
-            critic=critic,
-            engine=engine,
-            sampling=sampling,
-            prompting=prompting,
-            seed=seed,
-            ranks=ranks,
-            bases=bases if lora else None,
-            shares_device=shares_device,
-        )
+        return cls(name, network, tokenizer, **options)
 
     @property
     def backends(self) -> dict[str, str]:
@@ -206,7 +197,7 @@ class Policy:
 
     def _jobs(self, prompt: Prompt, samples: int, sampling: SamplingSettings, seed: int) -> list[Job]:
         ids = self.encoder.encode_prompt(prompt)
-        limit = min(sampling.max_new_tokens, self._room(prompt.id, len(ids)))
+        limit = min(sampling.max_new_tokens, self._context.room(prompt.id, len(ids)))
         return [Job(ids, Stream(seed, self.name, prompt.id, number), limit) for number in range(samples)]
 
     def _rollout(self, prompt_id: str, sample: int, drawn: Drawn, sampling: SamplingSettings) -> Rollout:
@@ -231,7 +222,7 @@ class Policy:
 
     def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
         """Log-prob of every response token of (prompt ids, response ids) pairs; of several ranks, a share."""
-        self._check_rows(rows)
+        self._context.check(rows)
         with self._ranks.gathered(self._model):
             return self._score(self._ranks.share(rows))
 
@@ -273,7 +264,7 @@ class Policy:
         """
         prepared = tuple(mini_batches)
         for mini_batch in prepared:
-            self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
+            self._context.check([(row.prompt_ids, row.response_ids) for row in mini_batch])
         with explain_out_of_memory(self.name, "scoring", "tokens_per_micro_batch"):
             if self._critic is not None:
                 prepared = self._critic.judge(prepared)
@@ -298,7 +289,7 @@ class Policy:
         for number, mini_batch in enumerate(mini_batches, start=done):
             if not mini_batch:
                 continue
-            self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
+            self._context.check([(row.prompt_ids, row.response_ids) for row in mini_batch])
             with explain_out_of_memory(
                 self.name, "updating", "tokens_per_micro_batch (or set gradient_checkpointing)"
             ):
@@ -312,7 +303,7 @@ class Policy:
     def gradient(self, mini_batch: MiniBatch, objective: Objective, update: int) -> Tensor:
         """Flat gradient of one update's loss, without the KL term; weights and moments stay as they are."""
         updater = self._trained()
-        self._check_rows([(row.prompt_ids, row.response_ids) for row in mini_batch])
+        self._context.check([(row.prompt_ids, row.response_ids) for row in mini_batch])
         with explain_out_of_memory(
             self.name, "auditing", "tokens_per_micro_batch (or set gradient_checkpointing)"
         ):
@@ -367,6 +358,10 @@ class Policy:
         room = self._engine.context_length
         return room if own is None else min(own, room)
 
+    @property
+    def _context(self) -> Context:
+        return Context(self.name, self.context_length)
+
     def memory(self) -> list[int]:
         """Bytes in use by this process: on a GPU, the most since the last call."""
         return [bytes_in_use(self.device)]
@@ -376,25 +371,14 @@ class Policy:
         return fingerprint(self._model.named_parameters())
 
     def _decode(self, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
-        """Decode at most `max_rows` responses at a time, prompts of similar length together."""
-        order = sorted(range(len(jobs)), key=lambda row: len(jobs[row].prompt))
-        drawn: dict[int, Drawn] = {}
+        decode, eos_ids = self.encoder.decode_response, self.encoder.eos_ids
         with (
             explain_out_of_memory(self.name, "sampling", "max_rows or max_new_tokens"),
             torch.inference_mode(),
         ):
-            for start in range(0, len(order), sampling.max_rows):
-                batch = order[start : start + sampling.max_rows]
-                responses = draw(
-                    [jobs[row] for row in batch],
-                    self._backends.decoder,
-                    sampling,
-                    self.encoder.eos_ids,
-                    self._model.device,
-                    self.encoder.decode_response,
-                )
-                drawn.update(zip(batch, responses, strict=True))
-        return [drawn[row] for row in range(len(jobs))]
+            return draw_in_batches(
+                jobs, self._backends.decoder, sampling, eos_ids, self._model.device, decode
+            )
 
     def _draw_with(
         self, engine: Engine, jobs: list[Job], mine: slice, sampling: SamplingSettings
@@ -474,29 +458,6 @@ class Policy:
         """All optimisers, by the prefix of their tensors' names in a training state."""
         critic = {} if self._critic is None else {CRITIC: self._critic.optimiser}
         return {"": self._trained().optimiser, **critic}
-
-    def _room(self, prompt_id: str, length: int) -> int:
-        """Tokens left for a response."""
-        limit = self.context_length
-        if length == 0:
-            raise AgentError(f"prompt {prompt_id!r} has no tokens: a response needs something to start from")
-        if limit is not None and length >= limit:
-            raise AgentError(
-                f"prompt {prompt_id!r} has {length} tokens, which leaves agent {self.name!r} no room for a "
-                f"response in its context of {limit} tokens: shorten or drop it"
-            )
-        return limit - length if limit is not None else 1 << 60
-
-    def _check_rows(self, rows: Sequence[Row]) -> None:
-        limit = self.context_length
-        for number, (prompt, response) in enumerate(rows):
-            if not prompt or not response:
-                raise AgentError(f"row {number}: {'response' if prompt else 'prompt'} has no tokens")
-            if limit is not None and len(prompt) + len(response) > limit:
-                raise AgentError(
-                    f"row {number}: {len(prompt)} prompt and {len(response)} response tokens do not fit the "
-                    f"context of {limit} tokens of agent {self.name!r}: drop the row or lower max_new_tokens"
-                )
 
 
 def _make_encoder(

@@ -72,6 +72,24 @@ class Drawn:
     """None: the model itself drew it."""
 
 
+def draw_in_batches(
+    jobs: Sequence[Job],
+    decoder: Decoder,
+    sampling: SamplingSettings,
+    eos_ids: Sequence[int],
+    device: torch.device,
+    decode: Decode,
+) -> list[Drawn]:
+    """`draw`, at most `max_rows` responses at a time, prompts of similar length together."""
+    order = sorted(range(len(jobs)), key=lambda row: len(jobs[row].prompt))
+    drawn: dict[int, Drawn] = {}
+    for start in range(0, len(order), sampling.max_rows):
+        batch = order[start : start + sampling.max_rows]
+        responses = draw([jobs[row] for row in batch], decoder, sampling, eos_ids, device, decode)
+        drawn.update(zip(batch, responses, strict=True))
+    return [drawn[row] for row in range(len(jobs))]
+
+
 def draw(
     jobs: Sequence[Job],
     decoder: Decoder,
