@@ -100,12 +100,20 @@ class FusedDecoder:
         hidden = network.run(packing.ids, packing.positions, packing.longest, weights, attend, packing.live)
         logits = network.head.logits(network.last_norm(hidden), head)
         lengths = torch.tensor([len(prompt) for prompt in prompts], device=network.device)
-        session = _FusedSession(network, weights, head, keys_values, packing.prompts, lengths, prompt_of_row)
+        session = _FusedSession(network, weights, head, keys_values, packing, lengths, prompt_of_row)
         return logits[prompt_of_row], session
 
 
+ROOM = 32
+"""Tokens that a cache can take up at first, and the least by which it grows."""
+
+
 class _FusedSession:
-    """Caches of all layers as [rows * kv heads, room, w]; the batch of every product is rows * kv heads."""
+    """Caches of all layers as [rows * kv heads, room, w]; the batch of every product is rows * kv heads.
+
+    What all prompts begin with is there once, as [kv heads, shared, w]: with solved examples or long
+    instructions in front of every prompt, that is most of what attention reads.
+    """
 
     def __init__(
         self,
@@ -113,28 +121,37 @@ class _FusedSession:
         weights: list[LayerWeights],
         head: Tensor | None,
         keys_values: list[tuple[Tensor, Tensor]],
-        prompts: Tensor,
+        packing: Packing,
         prompt_lengths: Tensor,
         prompt_of_row: Tensor,
     ) -> None:
-        """`keys_values` per layer: those of all prompts' tokens; `prompts` says which are whose."""
+        """`keys_values` per layer: those of all prompts' tokens; `packing` says which are whose."""
         self._network, self._weights, self._head = network, weights, head
         self._positions = prompt_lengths[prompt_of_row]
+        self._shared = packing.shared
+        self._beginnings = [
+            (keys[: packing.shared].transpose(0, 1), values[: packing.shared].transpose(0, 1))
+            for keys, values in keys_values
+        ]
         # Prompts end in the same slot, so that every row writes its next token to the same place.
-        self._length = self._room = prompts.shape[1]
-        real = torch.arange(self._length, 0, -1, device=network.device) <= prompt_lengths[:, None]
-        slots = prompts[prompt_of_row]
+        rests = packing.prompts[:, packing.shared :]
+        self._length = rests.shape[1]
+        self._room = self._length + ROOM
+        own = prompt_lengths - packing.shared
+        real = torch.arange(self._length, 0, -1, device=network.device) <= own[:, None]
+        slots = F.pad(rests, (0, ROOM))[prompt_of_row]
         self._keys = [_rows_first(keys, slots) for keys, _ in keys_values]
         self._values = [_rows_first(values, slots) for _, values in keys_values]
         bias = torch.zeros(real.shape, device=real.device).masked_fill(~real, MASKED)[prompt_of_row]
+        bias = F.pad(bias, (0, ROOM))
         self._bias = bias.repeat_interleave(network.kv_heads, 0)[:, None].to(network.dtype)
 
     def advance(self, tokens: Tensor) -> Tensor:
         if self._length == self._room:
             self._make_room()
         self._length += 1
-        network = self._network
-        hidden = network.run(tokens, self._positions, self._length, self._weights, self._attend)
+        network, longest = self._network, self._shared + self._length
+        hidden = network.run(tokens, self._positions, longest, self._weights, self._attend)
         self._positions = self._positions + 1
         return network.head.logits(network.last_norm(hidden), self._head)
 
@@ -157,8 +174,24 @@ class _FusedSession:
         window = self._network.windows[number]
         seen = slice(0 if window is None else max(0, length - window), length)
         scores = self._scores(grouped, cached_keys[:, seen], self._bias[..., seen])
-        attended = torch.bmm(scores.softmax(-1), cached_values[:, seen])
+        if self._shared == 0:
+            attended = torch.bmm(scores.softmax(-1), cached_values[:, seen])
+        else:
+            shared_keys, shared_values = self._beginnings[number]
+            to_shared = _by_head(grouped * self._network.scale, shared_keys.mT)
+            to_shared = self._inside(to_shared, window)
+            both = torch.cat([to_shared, scores], -1).softmax(-1)
+            attended = torch.bmm(both[..., self._shared :], cached_values[:, seen])
+            attended = attended + _by_head(both[..., : self._shared], shared_values)
         return attended.view(len(queries), -1)
+
+    def _inside(self, scores: Tensor, window: int | None) -> Tensor:
+        """Scores [rows * kv heads, g, shared] without those that have left the window."""
+        if window is None or self._shared + self._length <= window:
+            return scores
+        distances = self._positions[:, None] - torch.arange(self._shared, device=scores.device)
+        outside = (distances >= window).repeat_interleave(self._network.kv_heads, 0)
+        return scores.masked_fill(outside[:, None], MASKED)
 
     def _scores(self, queries: Tensor, keys: Tensor, bias: Tensor) -> Tensor:
         network = self._network
@@ -169,11 +202,19 @@ class _FusedSession:
 
     def _make_room(self) -> None:
         """Grow by half, so that copying costs no more than in proportion to the response's length."""
-        extra = max(32, self._room // 2)
+        extra = max(ROOM, self._room // 2)
         self._keys = [F.pad(keys, (0, 0, 0, extra)) for keys in self._keys]
         self._values = [F.pad(values, (0, 0, 0, extra)) for values in self._values]
         self._bias = F.pad(self._bias, (0, extra))
         self._room += extra
+
+
+def _by_head(rows: Tensor, shared: Tensor) -> Tensor:
+    """[rows * kv heads, g, a] times what all rows share, [kv heads, a, b] -> [rows * kv heads, g, b]."""
+    heads, groups = len(shared), rows.shape[1]
+    apart = rows.view(-1, heads, groups, rows.shape[2]).transpose(0, 1).reshape(heads, -1, rows.shape[2])
+    product = torch.bmm(apart, shared).view(heads, -1, groups, shared.shape[2])
+    return product.transpose(0, 1).reshape(len(rows), groups, -1)
 
 
 def _rows_first(tokens: Tensor, slots: Tensor) -> Tensor:

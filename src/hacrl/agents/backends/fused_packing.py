@@ -88,6 +88,8 @@ class Packing:
     shape: tuple[int, int]
     prompts: Tensor
     """[prompts, longest] the tokens of each prompt, which ends in the last column; 0 before it begins."""
+    shared: int
+    """How many tokens all prompts begin with: the first ones of the batch, computed once."""
 
     def attend(
         self, queries: Tensor, keys: Tensor, values: Tensor, scale: float, window: int | None = None
@@ -147,6 +149,7 @@ def pack(
         prompts=_tensor(
             _at_the_end(_Context.prefix(len(prompts), len(prefix)).then(beginnings, lengths)), device
         ),
+        shared=len(prefix),
     )
 
 
