@@ -205,6 +205,19 @@ def gspo(logps: torch.Tensor, mask: torch.Tensor, data: SourceData, update: int)
     return gspo_loss(logps, mask, data.source_mean_logp, data.advantage)
 
 
+class Counted(TorchDispatchMode):
+    """How often torch called one of its operations."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._name = name
+        self.calls = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += func.overloadpacket.__name__ == self._name
+        return func(*args, **(kwargs or {}))
+
+
 class Largest(TorchDispatchMode):
     """The most elements of any tensor that was computed."""
 

@@ -17,6 +17,9 @@ from hacrl.recipe.settings import OptimiserSettings
 WEIGHT, MOMENT = "weight/", "exp_avg/"
 """Prefixes of weights and of first moments in `Optimiser.tensors`; the parameter's name follows."""
 
+ADDED_AT_ONCE = 1 << 22
+"""Numbers of a gradient in half precision that are turned into fp32 together."""
+
 
 def learning_rate_factor(settings: OptimiserSettings, steps_done: float, total_steps: int | None) -> float:
     """Share of the peak learning rate after so many steps of the run: linear warm-up, then the schedule.
@@ -51,6 +54,16 @@ def peak_learning_rate(settings: OptimiserSettings) -> float:
     if settings.learning_rate is None:
         raise AgentError("learning_rate is null: the optimiser does not know the size of the model")
     return settings.learning_rate
+
+
+def add_in_parts(total: Tensor, summand: Tensor) -> None:
+    """Add in place; on a CPU torch would first make a copy of the summand in the total's precision."""
+    if type(total) is not Tensor or summand.numel() <= ADDED_AT_ONCE:  # a sharded one is small
+        total.add_(summand)
+        return
+    rows = max(1, ADDED_AT_ONCE * len(summand) // summand.numel())
+    for part, added in zip(torch.split(total, rows), torch.split(summand, rows), strict=True):
+        part.add_(added)
 
 
 def _after_its_gradient(parameter: nn.Parameter, hook: Callable[[Tensor], None]) -> None:
@@ -133,8 +146,11 @@ class Optimiser:
         parameter, master = self.parameters[name], self._masters[name]
         if master is parameter or parameter.grad is None:
             return
-        gradient, parameter.grad = parameter.grad.float(), None
-        master.grad = gradient if master.grad is None else master.grad.add_(gradient)
+        gradient, parameter.grad = parameter.grad, None
+        if master.grad is None:
+            master.grad = gradient.float()
+        else:
+            add_in_parts(master.grad, gradient)
 
     def gradient_norm(self) -> Tensor:
         """Norm over all gradients, before clipping."""

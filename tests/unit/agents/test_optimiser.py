@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from torch import nn
 from transformers import get_scheduler
 
+from hacrl.agents import optimiser as optimiser_module
 from hacrl.agents.errors import AgentError
-from hacrl.agents.optimiser import Optimiser, learning_rate_factor
+from hacrl.agents.optimiser import Optimiser, add_in_parts, learning_rate_factor
 from hacrl.recipe.settings import OptimiserSettings
+from helpers_agents import Largest
 
 
 @pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
@@ -126,6 +128,18 @@ def test_gradients_in_half_precision_are_added_up_in_fp32() -> None:
     assert optimiser.gradient_norm() == 1.5
     optimiser.step(optimiser.gradient_norm())
     assert (weight.grad, optimiser.gradients()) == (None, {})
+
+
+def test_a_large_gradient_in_half_precision_is_added_without_a_whole_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(optimiser_module, "ADDED_AT_ONCE", 12)
+    total, summand = torch.randn(7, 5), torch.randn(7, 5).bfloat16()
+    truth = total + summand.float()
+    with Largest() as largest:
+        add_in_parts(total, summand)
+    assert torch.equal(total, truth)
+    assert largest.elements <= 12
 
 
 def test_a_model_outlives_its_optimiser() -> None:

@@ -82,6 +82,7 @@ class FusedNetwork:
         self._activation = ACTIVATIONS[activation_name(config)]
         self._embedding: nn.Embedding = model.get_input_embeddings()
         self.head = OutputHead(model)
+        self._adds_to_head = copies and self.head.is_plain_large(self._embedding.weight)
         self.device: torch.device = model.device
         self.dtype: torch.dtype = model.dtype
         self.heads: int = config.num_attention_heads
@@ -113,7 +114,7 @@ class FusedNetwork:
         All positions are below `longest`, which is given so that nothing has to be read from the device.
         Without `weights`, each layer's are read in its turn, which is when FSDP has gathered them.
         """
-        hidden: Tensor = self._embedding(ids)
+        hidden = self._embed(ids)
         rotary = {rope: self._rotations(rope, positions, longest) for rope in set(self._ropes) - {NO_ROPE}}
         modules = self._body.layers
         for number, module in enumerate(modules):
@@ -125,6 +126,19 @@ class FusedNetwork:
             else:
                 hidden = self._recomputed(hidden, rotation, weights[number], *arguments)
         return hidden
+
+    def _embed(self, ids: Tensor) -> Tensor:
+        """Of embeddings that are also the head's weights, only the rows of these tokens get a gradient here.
+
+        The head's gradient is there first and holds all rows; autograd adds these to it in place. A second
+        dense one would take as much memory again, and most of it is zeros.
+        """
+        try:
+            self._embedding.sparse = self._adds_to_head
+            states: Tensor = self._embedding(ids)
+            return states
+        finally:
+            self._embedding.sparse = False
 
     def last_norm(self, hidden: Tensor) -> Tensor:
         """States after the last norm, which the head takes."""

@@ -36,6 +36,11 @@ class OutputHead:
         self._softcap: float | None = getattr(config, "final_logit_softcapping", None)
         self._scale = _setting(config, "logit_scale") / _setting(config, "logits_scaling")
 
+    def is_plain_large(self, weight: Tensor) -> bool:
+        """Whether it is a plain layer with exactly this weight, and a large vocabulary."""
+        plain = type(self._module) is nn.Linear and self._module.weight is weight
+        return plain and type(weight) is nn.Parameter and self.vocabulary >= LARGE_VOCABULARY
+
     def packed(self) -> Tensor | None:
         """Its weights for decoding few responses (see `packed_weights`); None if it is no plain layer."""
         return packed(self._module.weight) if type(self._module) is nn.Linear else None

@@ -19,7 +19,7 @@ from hacrl.agents.backends.padded import PaddedScorer, PlainScorer
 from hacrl.agents.backends.prefix_cache import SharedPrefixScorer
 from hacrl.agents.loading import with_adapters
 from hacrl.recipe.agent_settings import LoraSettings
-from helpers_agents import Largest, random_rows, tiny_model
+from helpers_agents import Counted, Largest, random_rows, tiny_model
 from helpers_ranks import together
 
 SIZES = {
@@ -117,6 +117,34 @@ def test_no_scorer_ever_holds_more_than_a_block_of_logits(
     with Largest() as largest:
         torch.autograd.backward(scorer(model).logps(rows).sum())
     assert largest.elements == weights, "the gradient of the weights themselves"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_tied_weights_have_one_dense_gradient(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That of the head; the embeddings add theirs to it in place. Together they are what torch computes."""
+    rows = random_rows(4, 3)
+
+    def gradient(model: Any) -> Tensor:
+        torch.autograd.backward(FusedScorer(model).logps(rows).sum())
+        weight = model.get_input_embeddings().weight
+        assert weight.grad.layout == torch.strided
+        return weight.grad.float()
+
+    tied = tiny_model("gemma3").to(dtype)
+    assert tied.get_input_embeddings().weight is tied.get_output_embeddings().weight
+    truth = gradient(tied)
+    tied.zero_grad()
+    monkeypatch.setattr(head, "LARGE_VOCABULARY", 1)
+    with Counted("embedding_dense_backward") as dense:
+        found = gradient(tied)
+    assert dense.calls == 0
+    assert (found - truth).norm() < (1e-6 if dtype == torch.float32 else 0.01) * truth.norm()
+    assert not tied.get_input_embeddings().sparse, "as its owner had it"
+    apart = tiny_model("llama")
+    assert apart.get_input_embeddings().weight is not apart.get_output_embeddings().weight
+    with Counted("embedding_dense_backward") as dense:
+        gradient(apart)
+    assert dense.calls == 1
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(40 * 53 * 4, 40 * 53 * 4), (40 * 53 * 4 - 1, 0)])
