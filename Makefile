@@ -8,7 +8,7 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM := false
 export HF_HUB_DISABLE_TELEMETRY := 1
 
-.PHONY: demo real test test-vllm check tokenizers models results ablations docs format constraints clean
+.PHONY: demo real test test-vllm check tokenizers models results real-results ablations docs format constraints clean
 
 demo: $(VENV)/.runtime
 	$(BIN)/hacrl demo
@@ -51,6 +51,10 @@ models: $(VENV)/.dev
 results: $(VENV)/.dev
 	$(BIN)/hacrl results recipes/experiments/claims.yaml --readme README.md
 	$(BIN)/hacrl results recipes/experiments/regime.yaml --out runs/regime --page docs/regime.md
+
+# Whether sharing helps two real models: ten hours on two cores, continued in the same way. One thread for each of two runs.
+real-results: models
+	$(BIN)/hacrl results recipes/experiments/real.yaml --out runs/real-models --page docs/real-models.md --readme README.md
 
 # Further experiments, hours again: the parts of HACPO and of commons.
 ablations: $(VENV)/.runtime

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from hacrl.analysis.compare.outcomes import PRIMARY
 from hacrl.analysis.compare.plots import bars
@@ -13,13 +13,29 @@ from hacrl.analysis.compare.statistics import Estimate
 from hacrl.analysis.compare.suite import BEFORE, Readme
 from hacrl.training.evaluation import Measure
 
-BEGIN, END = "<!-- written by `hacrl results`: begin -->", "<!-- end -->"
-"""What stands around the table in the README."""
+END = "<!-- end -->"
+"""What stands below the table in the README."""
+MEAN = "mean"
+"""Of the agents."""
+
+
+def begin(plan: str) -> str:
+    """What stands above the table of a plan, a file of this name."""
+    return f"<!-- written by `hacrl results` from {plan}: begin -->"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of results: the mean of a setting's agents, or one of them."""
+
+    title: str
+    experiment: Experiment
+    agent: str = MEAN
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A row's result in one setting."""
+    """A row's result in one column."""
 
     method: str
     """Whose result it is; "" before training."""
@@ -32,81 +48,103 @@ class Shown:
         return self.results["greedy"].mean
 
 
+def columns_of(readme: Readme, experiments: Mapping[str, Experiment]) -> list[Column]:
+    """A column for every setting; of a single one there is room for every agent as well."""
+    found = [Column(name, experiments[name]) for name in readme.settings if name in experiments]
+    if len(readme.settings) > 1:
+        return found
+    return [
+        Column(agent, column.experiment, agent)
+        for column in found
+        for agent in (MEAN, *column.experiment.results.agents)
+    ]
+
+
 def readme_table(readme: Readme, experiments: Mapping[str, Experiment]) -> str:
-    """Rows x settings: the primary measures of the mean of the agents, then what the row cost."""
-    settings = {name: experiments[name] for name in readme.settings if name in experiments}
-    found = rows_of(readme, settings)
+    """Rows x columns: the primary measures, then what the row cost."""
+    columns = columns_of(readme, experiments)
+    found = rows_of(readme, columns)
     lines = []
     for row, cells in found.items():
         several = not isinstance(readme.rows[row], str)
-        best = {
-            setting: max(other[setting].greedy for other in found.values() if setting in other)
-            for setting in cells
-        }
-        shown = [
-            _cell(cells[setting], several, cells[setting].greedy == best[setting])
-            if setting in cells
-            else DASH
-            for setting in settings
+        shown = []
+        for column in columns:
+            cell = cells.get(column.title)
+            best = max(
+                (other[column.title].greedy for other in found.values() if column.title in other), default=0.0
+            )
+            shown.append(_cell(cell, several, cell.greedy == best) if cell else DASH)
+        budgets = [
+            column.experiment.results.budgets[cells[column.title].method]
+            for column in columns
+            if column.title in cells and cells[column.title].method
         ]
-        costs = [
-            _cost([settings[s].results.budgets[cell.method][key] for s, cell in cells.items() if cell.method])
-            for key in ("rollouts", "updates", "cpu_seconds")
-        ]
+        costs = [_cost([budget[key] for budget in budgets]) for key in ("rollouts", "updates", "cpu_seconds")]
         lines.append([row, *shown, *costs])
-    return markdown_table(["", *settings, "rollouts", "updates", "CPU s"], lines)
+    titles = [column.title for column in columns]
+    return markdown_table(["", *titles, "rollouts", "updates", "CPU s"], lines)
 
 
 def readme_text(readme: Readme, experiments: Mapping[str, Experiment], picture: str) -> str:
     """What stands between the marks of the README: picture, table and how to read it."""
-    settings = [experiments[name] for name in readme.settings if name in experiments]
-    names = " / ".join(
-        measure_title(kind, settings[0].results).lower() for kind in settings[0].outcomes.primary
-    )
-    runs = len(settings[0].outcomes.units)
-    unit = "independently made sets of agents" if settings[0].outcomes.plan.bases else "seeds"
+    columns = columns_of(readme, experiments)
+    first = columns[0].experiment
+    names = " / ".join(measure_title(kind, first.results).lower() for kind in first.outcomes.primary)
+    plan = first.outcomes.plan
+    runs = f"{len(first.outcomes.units)} {'independently made sets of agents' if plan.bases else 'seeds'}"
+    agents = any(column.agent != MEAN for column in columns)
+    whose, costs = (" and each of them", "") if agents else ("", ", means of these settings")
     reading = (
-        f"{names[0].upper()}{names[1:]}, mean of the agents, over {runs} {unit}; the best in bold. "
-        "Costs are per agent, means of these settings; CPU seconds are those of training."
+        f"{names[0].upper()}{names[1:]}, mean of the agents{whose}, over {runs}; the best in bold. "
+        f"Costs are per agent{costs}; CPU seconds are those of training."
     )
-    image = f"![Greedy accuracy by method and setting]({picture})"
+    image = f"![Greedy accuracy by method and {'agent' if agents else 'setting'}]({picture})"
     return "\n\n".join([image, readme_table(readme, experiments), reading])
 
 
 def readme_picture(readme: Readme, experiments: Mapping[str, Experiment]) -> str:
-    """Greedy accuracy as bars with their intervals, a panel for every setting."""
-    settings = {name: experiments[name] for name in readme.settings if name in experiments}
-    found = rows_of(readme, settings)
+    """Greedy accuracy as bars with their intervals, a panel for every column."""
+    columns = columns_of(readme, experiments)
+    found = rows_of(readme, columns)
     panels = {
-        setting: {row: cells[setting].results["greedy"] for row, cells in found.items() if setting in cells}
-        for setting in settings
+        column.title: {
+            row: cells[column.title].results["greedy"]
+            for row, cells in found.items()
+            if column.title in cells
+        }
+        for column in columns
     }
-    return bars(panels, "Greedy accuracy on test problems, mean of the agents")
+    agents = any(column.agent != MEAN for column in columns)
+    return bars(panels, f"Greedy accuracy on test problems{'' if agents else ', mean of the agents'}")
 
 
-def rows_of(readme: Readme, settings: Mapping[str, Experiment]) -> dict[str, dict[str, Shown]]:
-    """Row -> setting -> its result; of a row with several methods that of the best, by greedy accuracy."""
+def rows_of(readme: Readme, columns: Sequence[Column]) -> dict[str, dict[str, Shown]]:
+    """Row -> column -> its result; of a row with several methods that of the best, by greedy accuracy."""
     found: dict[str, dict[str, Shown]] = {}
     for row, labels in readme.rows.items():
+        several = (labels,) if isinstance(labels, str) else labels
         found[row] = {}
-        for setting, experiment in settings.items():
-            shown = [
-                _shown(experiment, label) for label in ((labels,) if isinstance(labels, str) else labels)
-            ]
-            there = [one for one in shown if one]
+        for column in columns:
+            means = [_shown(label, replace(column, agent=MEAN)) for label in several]
+            there = [one for one in means if one]
             if there:
-                found[row][setting] = max(there, key=lambda one: one.greedy)
+                best = max(there, key=lambda one: one.greedy)
+                shown = _shown(best.method or BEFORE, column)
+                assert shown is not None
+                found[row][column.title] = shown
     return found
 
 
-def _shown(experiment: Experiment, label: str) -> Shown | None:
+def _shown(label: str, column: Column) -> Shown | None:
+    experiment, agent = column.experiment, column.agent
     results: dict[Measure, Estimate] = {}
     for kind in PRIMARY:
         accuracy = experiment.accuracy(experiment.results.task, kind)
         if accuracy and label == BEFORE and accuracy.before:
-            results[kind] = accuracy.before["mean"]
+            results[kind] = accuracy.before[agent]
         elif accuracy and label in accuracy.mean.methods:
-            results[kind] = accuracy.mean.methods[label]
+            methods = accuracy.mean.methods if agent == MEAN else accuracy.agents[agent]
+            results[kind] = methods[label]
     return Shown("" if label == BEFORE else label, results) if results else None
 
 
@@ -119,12 +157,13 @@ def _cost(values: list[float]) -> str:
     return f"{sum(values) / len(values):,.0f}" if values else DASH
 
 
-def with_table(text: str, table: str, where: str) -> str:
-    """The README with a new table between its marks."""
-    before, begin, rest = text.partition(BEGIN)
+def with_table(text: str, table: str, plan: str, where: str) -> str:
+    """The README with a new table between the marks of a plan."""
+    mark = begin(plan)
+    before, found, rest = text.partition(mark)
     _, end, after = rest.partition(END)
-    if not begin or not end:
+    if not found or not end:
         raise ValueError(
-            f"{where}: expected the lines '{BEGIN}' and '{END}', between which the table is written"
+            f"{where}: expected the lines '{mark}' and '{END}', between which the table is written"
         )
-    return f"{before}{BEGIN}\n\n{table}\n\n{END}{after}"
+    return f"{before}{mark}\n\n{table}\n\n{END}{after}"

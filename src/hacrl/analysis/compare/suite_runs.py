@@ -129,14 +129,15 @@ def write_readme(suite: Suite, experiments: Experiments, page: Path, readme: Pat
     write_atomic(picture, readme_picture(shown, experiments).encode())
     link = Path(os.path.relpath(picture, readme.parent)).as_posix()
     table = readme_text(shown, experiments, link)
-    write_atomic(readme, with_table(read_bytes(readme).decode(), table, f"--readme {readme}").encode())
+    text = with_table(read_bytes(readme).decode(), table, suite.path.name, f"--readme {readme}")
+    write_atomic(readme, text.encode())
 
 
 def shown_in(suite: Suite, readme: Path) -> Readme:
     """What the README's table shows; `ValueError` if there is no table, or no place for it."""
     if suite.file.readme is None:
         raise ValueError(f"--readme {readme}: {suite.path} has no `readme`, which says what the table shows")
-    with_table(read_bytes(readme).decode(errors="replace"), "", f"--readme {readme}")
+    with_table(read_bytes(readme).decode(errors="replace"), "", suite.path.name, f"--readme {readme}")
     return suite.file.readme
 
 

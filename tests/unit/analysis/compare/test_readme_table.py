@@ -4,7 +4,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hacrl.analysis.compare.readme import BEGIN, END, readme_picture, readme_table, with_table
+from hacrl.analysis.compare.readme import END, begin, readme_picture, readme_table, readme_text, with_table
 from hacrl.analysis.compare.report import DASH
 from hacrl.analysis.compare.suite_runs import run_suite, write_readme
 from hacrl.analysis.compare.workers import WorkerPool
@@ -14,6 +14,7 @@ README = {
     "settings": ["short", "pair"],
     "rows": {"before": "before", "alone": "gspo", "best of sharing": ["hacpo", "wide"], "twice": "gspo_x2"},
 }
+BEGIN = begin("plan.yaml")
 SOLVED = {"hacpo": 20, "gspo": 10, "gspo_x2": 12, "wide": 24}
 
 
@@ -36,6 +37,20 @@ def test_rows_settings_the_best_of_several_and_what_they_cost(made):
         "| best of sharing | **0.600** (wide) | **0.500** (hacpo) | 100 | 8 | 3 |",
         "| twice | 0.300 | 0.300 | 100 | 8 | 3 |",
     ]
+
+
+def test_of_one_setting_every_agent_has_a_column(made):
+    found, experiments, _ = made
+    readme = found.file.readme.model_copy(update={"settings": ("short",)})
+    assert readme_table(readme, experiments).splitlines() == [
+        "|  | mean | ada | bob | rollouts | updates | CPU s |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+        f"| before | 0.000 | 0.000 | 0.000 | {DASH} | {DASH} | {DASH} |",
+        "| alone | 0.250 | 0.250 | 0.250 | 100 | 8 | 3 |",
+        "| best of sharing | **0.600** (wide) | **0.600** (wide) | **0.600** (wide) | 100 | 8 | 3 |",
+        "| twice | 0.300 | 0.300 | 0.300 | 100 | 8 | 3 |",
+    ]
+    assert "mean of the agents and each of them, over 3 seeds" in readme_text(readme, experiments, "a.svg")
 
 
 def test_the_picture_has_a_bar_for_every_row_of_every_setting(made):
@@ -61,4 +76,4 @@ def test_the_table_is_written_between_the_marks_and_nothing_else_changes(made):
 
 def test_a_readme_without_marks_is_refused():
     with pytest.raises(ValueError, match=r"README.md: expected the lines '<!-- written by"):
-        with_table("# Title\n", "table", "README.md")
+        with_table("# Title\n", "table", "plan.yaml", "README.md")
