@@ -130,7 +130,7 @@ class _FusedSession:
         self._positions = prompt_lengths[prompt_of_row]
         self._shared = packing.shared
         self._beginnings = [
-            (keys[: packing.shared].transpose(0, 1), values[: packing.shared].transpose(0, 1))
+            (_heads_first(keys[: self._shared]), _heads_first(values[: self._shared]))
             for keys, values in keys_values
         ]
         # Prompts end in the same slot, so that every row writes its next token to the same place.
@@ -215,6 +215,11 @@ def _by_head(rows: Tensor, shared: Tensor) -> Tensor:
     apart = rows.view(-1, heads, groups, rows.shape[2]).transpose(0, 1).reshape(heads, -1, rows.shape[2])
     product = torch.bmm(apart, shared).view(heads, -1, groups, shared.shape[2])
     return product.transpose(0, 1).reshape(len(rows), groups, -1)
+
+
+def _heads_first(tokens: Tensor) -> Tensor:
+    """[n, kv heads, w] -> [kv heads, n, w]."""
+    return tokens.transpose(0, 1).contiguous()
 
 
 def _rows_first(tokens: Tensor, slots: Tensor) -> Tensor:
