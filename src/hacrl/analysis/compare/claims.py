@@ -16,6 +16,7 @@ from hacrl.analysis.compare.statistics import (
     holm_levels,
     measure,
     verdict_of,
+    within_range,
 )
 from hacrl.analysis.compare.suite import Claim
 
@@ -72,7 +73,9 @@ class Evidence:
         found = self.measured[self.decisive]
         interval = found.interval(level if found.mean > 0 else max(level / len(self.measured), found.finest))
         whose = self.decisive if len(self.measured) > 1 else ""
-        return ClaimFinding(_moved(interval, -margin), HOLDING[verdict_of(interval)], whose)
+        return ClaimFinding(
+            within_range(_moved(interval, -margin), -1.0), HOLDING[verdict_of(interval)], whose
+        )
 
 
 def _against(found: Measured) -> tuple[float, float]:

@@ -144,13 +144,14 @@ def holm_levels(p_values: Sequence[float]) -> list[float]:
 def compare(family: Mapping[Key, Array]) -> dict[Key, Difference]:
     """All comparisons of a family: the chance that any of their verdicts is wrong is at most `ALPHA`.
 
-    Each value is a method's outcomes minus its reference's, [seed, problem].
+    Each value is a method's outcomes minus its reference's, [seed, problem]: between -1 and 1.
     """
     measured = {key: measure(values) for key, values in family.items()}
     levels = holm_levels([found.p for found in measured.values()])
     return {
-        key: Difference(found.interval(level), found.p, verdict_of(found.interval(level)))
+        key: Difference(within_range(interval, -1.0), found.p, verdict_of(interval))
         for (key, found), level in zip(measured.items(), levels, strict=True)
+        for interval in [found.interval(level)]
     }
 
 
@@ -192,6 +193,6 @@ def pairs(methods: Sequence[str], references: Sequence[str]) -> list[tuple[str, 
     ]
 
 
-def within_range(estimate: Estimate) -> Estimate:
-    """An accuracy's interval, clipped to [0, 1]."""
-    return replace(estimate, low=max(0.0, estimate.low), high=min(1.0, estimate.high))
+def within_range(estimate: Estimate, least: float = 0.0) -> Estimate:
+    """An accuracy's interval, clipped to [0, 1]; that of a difference has -1 as its least value."""
+    return replace(estimate, low=max(least, estimate.low), high=min(1.0, estimate.high))
