@@ -73,9 +73,7 @@ class Evidence:
         found = self.measured[self.decisive]
         interval = found.interval(level if found.mean > 0 else max(level / len(self.measured), found.finest))
         whose = self.decisive if len(self.measured) > 1 else ""
-        return ClaimFinding(
-            within_range(_moved(interval, -margin), -1.0), HOLDING[verdict_of(interval)], whose
-        )
+        return ClaimFinding(_moved(interval, -margin), HOLDING[verdict_of(interval)], whose)
 
 
 def _against(found: Measured) -> tuple[float, float]:
@@ -131,7 +129,8 @@ def compared_with(claim: Claim, experiment: Experiment) -> list[str]:
 
 
 def _moved(interval: Estimate, by: float) -> Estimate:
-    return replace(interval, mean=interval.mean + by, low=interval.low + by, high=interval.high + by)
+    moved = replace(interval, mean=interval.mean + by, low=interval.low + by, high=interval.high + by)
+    return within_range(moved, -1.0)
 
 
 def claims_section(claims: Sequence[Claim], settings: Mapping[str, Experiment]) -> Iterator[str]:
