@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from hacrl.analysis.compare.data import data_file
-from hacrl.analysis.compare.readme import BEGIN, END
+from hacrl.analysis.compare.readme import END, begin
 from hacrl.cli.app import app
 from helpers_train import make_agent, recipe
 
@@ -34,7 +34,7 @@ def plan(tmp_path):
     }
     path = tmp_path / "plan.yaml"
     path.write_text(json.dumps(values))
-    (tmp_path / "README.md").write_text(f"{BEGIN}\n{END}\n")
+    (tmp_path / "README.md").write_text(f"{begin(path.name)}\n{END}\n")
     return path
 
 
