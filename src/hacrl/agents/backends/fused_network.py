@@ -133,12 +133,16 @@ class FusedNetwork:
         The head's gradient is there first and holds all rows; autograd adds these to it in place. A second
         dense one would take as much memory again, and most of it is zeros.
         """
+        if not self._adds_to_head:
+            plain: Tensor = self._embedding(ids)
+            return plain
+        earlier = self._embedding.sparse
         try:
-            self._embedding.sparse = self._adds_to_head
+            self._embedding.sparse = True
             states: Tensor = self._embedding(ids)
             return states
         finally:
-            self._embedding.sparse = False
+            self._embedding.sparse = earlier
 
     def last_norm(self, hidden: Tensor) -> Tensor:
         """States after the last norm, which the head takes."""
