@@ -22,7 +22,7 @@ PREFIX = "dp0:pp0:pcp0:tp0:"
 
 
 class FakeServer:
-    """Responds greedily with the weights it holds, and records what it is asked."""
+    """Responds with the weights it holds, and records what it is asked."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
@@ -39,9 +39,12 @@ class FakeServer:
         self.place = PREFIX
         self.faults: dict[str, Callable[[], tuple[int, Any]]] = {}
         """Answers of paths that misbehave."""
+        self.begins: Callable[[str], None] = lambda path: None
+        """Is told of a request before it is answered, and may wait."""
         self._lock = Lock()
 
     def answer(self, path: str, body: dict[str, Any]) -> tuple[int, Any]:
+        self.begins(path)
         with self._lock:
             self.paths.append(path)
             if path in self.faults:
@@ -87,11 +90,13 @@ class FakeServer:
         self.bodies.append(body)
         ids: list[int] = []
         logps: list[float] = []
+        stream = torch.Generator().manual_seed(body["seed"])
         while len(ids) < body["max_tokens"] and not (ids and ids[-1] in body["stop_token_ids"]):
             with torch.inference_mode():
                 found = self.model(torch.tensor([body["prompt"] + ids])).logits[0, -1].log_softmax(-1)
-            ids.append(int(found.argmax()))
-            logps.append(float(found.max()))
+            greedy = body["temperature"] == 0
+            ids.append(int(found.argmax() if greedy else found.exp().multinomial(1, generator=stream)))
+            logps.append(float(found[ids[-1]]))
         choice = {"token_ids": ids, "logprobs": {"token_logprobs": logps}, "stop_reason": None}
         return {"choices": [choice]}
 

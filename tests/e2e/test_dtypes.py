@@ -9,7 +9,7 @@ import torch
 
 from hacrl.agents import precision
 from hacrl.agents.blueprint import Blueprint
-from hacrl.agents.policy import Policy
+from hacrl.agents.responder import Responder
 from hacrl.analysis.compare.comparison import with_dtypes
 from hacrl.recipe import RecipeError
 from hacrl.runs.reader import RunReader
@@ -109,14 +109,14 @@ def test_the_drift_between_drawing_and_training_is_logged_and_harmless(agents, t
     """Only in bf16: ratios are taken to the log-probs that training computes itself."""
     alone = {**settings(agents, ada="bfloat16"), "method": "gspo"}
     run(alone, tmp_path / "plain")
-    decode = Policy._decode
+    decode = Responder._decode
 
     def drifting(self, jobs, sampling):
         drawn = decode(self, jobs, sampling)
-        off = 0.5 if self.name == "ada" else 0.0
+        off = 0.5 if self._agent == "ada" else 0.0
         return [replace(each, token_logps=tuple(logp - off for logp in each.token_logps)) for each in drawn]
 
-    monkeypatch.setattr(Policy, "_decode", drifting)
+    monkeypatch.setattr(Responder, "_decode", drifting)
     run(alone, tmp_path / "run")
     steps = [line for line in metrics(tmp_path / "run") if line.get("agent/ada/updates", 0) > 0]
     assert steps

@@ -140,6 +140,32 @@ def two_agents(folder: Path, model: Path, url: str, **changes: Any) -> dict[str,
     return settings
 
 
+def test_it_draws_the_next_step_while_its_agent_is_updated(
+    server: Server, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = two_agents(tmp_path, model, server.url, sample_ahead={}, evaluation={"before": False})
+    run(settings, tmp_path / "run")
+    first, second = (line for line in metrics(tmp_path / "run") if "agent/ada/reward" in line)
+    assert first["agent/ada/engine/logp_difference_max"] < BOUND
+    assert "agent/ada/engine/logp" not in second, "the weights that drew have gone"
+    assert second["agent/ada/ahead/logp_difference_max"] > 0
+    assert 0 < second["agent/ada/ahead/weight"] <= 2
+    start = Policy.start_sampling
+
+    def at_once(self: Policy, *arguments: Any) -> bool:
+        """Wait for the responses before anything else is done."""
+        started = start(self, *arguments)
+        if started:
+            drawn = self.finish_sampling()
+            monkeypatch.setattr(self, "finish_sampling", lambda: drawn)
+        return started
+
+    monkeypatch.setattr(Policy, "start_sampling", at_once)
+    run(settings, tmp_path / "at_once")
+    again = [line for line in metrics(tmp_path / "at_once") if "agent/ada/reward" in line]
+    assert again[1]["agent/ada/reward"] == second["agent/ada/reward"]
+
+
 def check(out: Path) -> None:
     lines = [line for line in metrics(out) if "agent/ada/engine/logp" in line]
     assert len(lines) == 2

@@ -39,6 +39,17 @@ class Agent(Protocol):
     ) -> list[Rollout]:
         """Draw `samples` responses to each prompt, in order of prompts, then samples."""
 
+    def start_sampling(
+        self, prompts: Sequence[Prompt], samples: int, sampling: SamplingSettings, seed: int
+    ) -> bool:
+        """Begin with what `sample` does, by the present weights, and let other calls follow meanwhile.
+
+        False, and nothing happens, where that would not save any time.
+        """
+
+    def finish_sampling(self) -> list[Rollout]:
+        """The responses that `start_sampling` began to draw."""
+
     def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
         """Log-prob of every response token of (prompt ids, response ids) pairs."""
 

@@ -7,6 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from threading import Lock
@@ -37,6 +38,7 @@ class EndpointPeer(Peer):
         self._settings = agent.source
         self._client = JsonClient(agent.name, agent.source, sleep)
         self._store = ReplyStore(directory / f"{agent.name}.jsonl")
+        self._started: Future[list[Rollout]] | None = None
 
     @property
     def usage(self) -> Mapping[str, int]:
@@ -75,6 +77,20 @@ class EndpointPeer(Peer):
             for prompt_id, number, reply in replies
             if not reply.refused
         ]
+
+    def start_sampling(
+        self, prompts: Sequence[Prompt], samples: int, sampling: SamplingSettings, seed: int
+    ) -> bool:
+        """Send the requests from threads, while others are trained."""
+        thread = ThreadPoolExecutor(1)
+        self._started = thread.submit(self.sample, prompts, samples, sampling, seed)
+        thread.shutdown(wait=False)
+        return True
+
+    def finish_sampling(self) -> list[Rollout]:
+        """Wait for the replies."""
+        assert self._started is not None, "nothing was started"
+        return self._started.result()
 
     def fingerprint(self) -> str:
         """Of the model's name: its weights are not known."""

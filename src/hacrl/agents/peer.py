@@ -12,7 +12,8 @@ from hacrl.agents.backends.interfaces import Row
 from hacrl.agents.errors import AgentError
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm.batch import Objective
-from hacrl.types import Encoder, MiniBatch, Prompt
+from hacrl.recipe.settings import SamplingSettings
+from hacrl.types import Encoder, MiniBatch, Prompt, Rollout
 
 
 class Peer:
@@ -28,6 +29,16 @@ class Peer:
     def encoder(self) -> Encoder:
         """It has no tokens here."""
         return self._refuse("encode")
+
+    def start_sampling(
+        self, prompts: Sequence[Prompt], samples: int, sampling: SamplingSettings, seed: int
+    ) -> bool:
+        """Most peers have their responses at hand."""
+        return False
+
+    def finish_sampling(self) -> list[Rollout]:
+        """Nothing was started."""
+        raise AssertionError("nothing was started")
 
     def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
         """Refused."""

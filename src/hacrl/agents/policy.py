@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,23 +15,20 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from hacrl.agents import loading, training_state
 from hacrl.agents.backends.choice import choose_backends
 from hacrl.agents.backends.interfaces import Row
-from hacrl.agents.batching import micro_batches
+from hacrl.agents.batched_scorer import BatchedScorer
 from hacrl.agents.context import Context
 from hacrl.agents.critic import Critic
-from hacrl.agents.engines import Engine, make_engine
+from hacrl.agents.engines import make_engine
 from hacrl.agents.errors import AgentError, explain_out_of_memory
-from hacrl.agents.features import prompt_features
 from hacrl.agents.fingerprint import fingerprint
-from hacrl.agents.logp_check import checked
 from hacrl.agents.memory_use import bytes_in_use, give_back
 from hacrl.agents.optimiser import Optimiser
 from hacrl.agents.precision import SMALL
 from hacrl.agents.ranks import Ranks, whole_state
 from hacrl.agents.reference import FrozenCopy, ReferenceLogps, without_adapters
 from hacrl.agents.rendering import Rendering
-from hacrl.agents.sampler import Drawn, Job, Stream, draw_in_batches
+from hacrl.agents.responder import Responder
 from hacrl.agents.shared_base import SharedBases
-from hacrl.agents.stopping import split_ending
 from hacrl.agents.updater import Updater, UpdateReport
 from hacrl.algorithm.batch import Objective
 from hacrl.algorithm.critic import CriticParams
@@ -135,10 +131,22 @@ class Policy:
             bases=bases,
             shares_device=shares_device,
         )
-        self._takes_turns = shares_device and engine is not None and engine.url is None
-        """Whether engine and model are never on the device at the same time, but to hand weights over."""
-        if self._engine is not None and self._takes_turns:
+        takes_turns = shares_device and engine is not None and engine.url is None
+        if self._engine is not None and takes_turns:
             self._engine.sleep()
+        self._context = Context(name, self.context_length)
+        self._scorer = BatchedScorer(name, self._backends.scorer, self._updates.tokens_per_micro_batch)
+        self._responder = Responder(
+            name,
+            self._model,
+            self.encoder,
+            self._backends.decoder,
+            self._engine,
+            self._ranks,
+            context=self._context,
+            score=self._scorer.logps,
+            away=self._away if takes_turns else None,
+        )
 
     @classmethod
     def load(
@@ -180,61 +188,30 @@ class Policy:
         the policy at temperature 1 over all tokens, which is what training compares with. Of several ranks
         each draws its share.
         """
-        mine = self._ranks.share(range(len(prompts)))
-        together = self._ranks.share(range(len(prompts)), self._engine.tensor_parallel if self._engine else 1)
-        jobs = [job for place in together for job in self._jobs(prompts[place], samples, sampling, seed)]
-        if self._engine is None:
-            with self._ranks.gathered(self._model):
-                drawn = self._decode(jobs, sampling)
-        else:
-            first = (mine[0] - together[0]) * samples if mine else 0
-            drawn = self._draw_with(self._engine, jobs, slice(first, first + len(mine) * samples), sampling)
-        prompts = [prompts[place] for place in mine]
-        return [
-            self._rollout(prompts[row // samples].id, row % samples, response, sampling)
-            for row, response in enumerate(drawn)
-        ]
+        return self._responder.sample(prompts, samples, sampling, seed)
 
-    def _jobs(self, prompt: Prompt, samples: int, sampling: SamplingSettings, seed: int) -> list[Job]:
-        ids = self.encoder.encode_prompt(prompt)
-        limit = min(sampling.max_new_tokens, self._context.room(prompt.id, len(ids)))
-        return [Job(ids, Stream(seed, self.name, prompt.id, number), limit) for number in range(samples)]
+    def start_sampling(
+        self, prompts: Sequence[Prompt], samples: int, sampling: SamplingSettings, seed: int
+    ) -> bool:
+        """Have the engine draw what `sample` draws, by the present weights, while other calls follow.
 
-    def _rollout(self, prompt_id: str, sample: int, drawn: Drawn, sampling: SamplingSettings) -> Rollout:
-        if not all(map(math.isfinite, drawn.token_logps)):
-            raise AgentError(
-                f"agent {self.name!r}: log-probs are not finite: the weights have become NaN or too large; "
-                "start again, or from an earlier checkpoint, with a lower learning_rate"
-            )
-        written = self.encoder.decode_response(drawn.token_ids)
-        text, ending = split_ending(written, drawn.stop, sampling.include_stop)
-        return Rollout(
-            prompt_id=prompt_id,
-            sample=sample,
-            text=text,
-            token_ids=drawn.token_ids,
-            token_logps=drawn.token_logps,
-            finish_reason="stop" if drawn.stopped else "length",
-            engine=drawn.engine,
-            stop=drawn.stop,
-            ending=ending,
-        )
+        False, and nothing happens, if it cannot: only an engine with devices of its own can.
+        """
+        return self._responder.start(prompts, samples, sampling, seed)
+
+    def finish_sampling(self) -> list[Rollout]:
+        """Wait for what `start_sampling` started.
+
+        If the agent has been updated meanwhile, the log-probs are the engine's: the weights that drew the
+        responses are not there any more to check them.
+        """
+        return self._responder.finish()
 
     def score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
         """Log-prob of every response token of (prompt ids, response ids) pairs; of several ranks, a share."""
         self._context.check(rows)
         with self._ranks.gathered(self._model):
-            return self._score(self._ranks.share(rows))
-
-    def _score(self, rows: Sequence[Row]) -> list[tuple[float, ...]]:
-        scores: list[tuple[float, ...]] = [()] * len(rows)
-        budget = self._updates.tokens_per_micro_batch
-        with explain_out_of_memory(self.name, "scoring", "tokens_per_micro_batch"), torch.inference_mode():
-            for batch in micro_batches(rows, budget, self._backends.scorer.shares_prompts):
-                logps = self._backends.scorer.logps([rows[row] for row in batch]).tolist()
-                for row, values in zip(batch, logps, strict=True):
-                    scores[row] = tuple(values[: len(rows[row][1])])
-        return scores
+            return self._scorer.logps(self._ranks.share(rows))
 
     def features(self, prompts: Sequence[Prompt]) -> list[tuple[float, ...]]:
         """What the model makes of each prompt (see `hacrl.agents.features`); of several ranks, a share.
@@ -242,19 +219,9 @@ class Policy:
         Of a prompt that is too long for the model, it reads the end.
         """
         end = slice(-(self.context_length or 0), None)
-        rows = [(self.encoder.encode_prompt(prompt)[end], ()) for prompt in self._ranks.share(prompts)]
-        found: list[tuple[float, ...]] = [()] * len(rows)
-        budget = self._updates.tokens_per_micro_batch
-        with (
-            self._ranks.gathered(self._model),
-            explain_out_of_memory(self.name, "reading prompts", "tokens_per_micro_batch"),
-            torch.inference_mode(),
-        ):
-            for batch in micro_batches(rows, budget, shares_prompts=False):
-                numbers = prompt_features(self._backends.scorer, [rows[row][0] for row in batch]).tolist()
-                for row, values in zip(batch, numbers, strict=True):
-                    found[row] = tuple(values)
-        return found
+        tokens = [self.encoder.encode_prompt(prompt)[end] for prompt in self._ranks.share(prompts)]
+        with self._ranks.gathered(self._model):
+            return self._scorer.features(tokens)
 
     def prepare(self, mini_batches: Sequence[MiniBatch], ratios: bool = True) -> tuple[MiniBatch, ...]:
         """A step's rows, before its first update, with what only the agent itself can tell.
@@ -338,6 +305,14 @@ class Policy:
         if self._critic is not None:
             self._critic.move(device)
 
+    @contextmanager
+    def _away(self) -> Iterator[None]:
+        """The agent leaves its device to its engine."""
+        device = self.device
+        self.move(OFFLOAD_DEVICE)
+        yield
+        self.move(device)
+
     @property
     def device(self) -> torch.device:
         """Where the weights are."""
@@ -358,10 +333,6 @@ class Policy:
         room = self._engine.context_length
         return room if own is None else min(own, room)
 
-    @property
-    def _context(self) -> Context:
-        return Context(self.name, self.context_length)
-
     def memory(self) -> list[int]:
         """Bytes in use by this process: on a GPU, the most since the last call."""
         return [bytes_in_use(self.device)]
@@ -369,45 +340,6 @@ class Policy:
     def fingerprint(self) -> str:
         """16 hex digits that change when a weight changes, and only then (see `hacrl.agents.fingerprint`)."""
         return fingerprint(self._model.named_parameters())
-
-    def _decode(self, jobs: list[Job], sampling: SamplingSettings) -> list[Drawn]:
-        decode, eos_ids = self.encoder.decode_response, self.encoder.eos_ids
-        with (
-            explain_out_of_memory(self.name, "sampling", "max_rows or max_new_tokens"),
-            torch.inference_mode(),
-        ):
-            return draw_in_batches(
-                jobs, self._backends.decoder, sampling, eos_ids, self._model.device, decode
-            )
-
-    def _draw_with(
-        self, engine: Engine, jobs: list[Job], mine: slice, sampling: SamplingSettings
-    ) -> list[Drawn]:
-        """Let the engine decode with the current weights -> this rank's responses, log-probs checked."""
-        if self._takes_turns:
-            engine.wake(cache=False)
-        engine.hold(self.name, self._model)
-        with self._out_of_the_way(engine):
-            drawn = engine.draw(self.name, jobs, sampling, self.encoder)[mine]
-        rows = [(job.prompt, response.token_ids) for job, response in zip(jobs[mine], drawn, strict=True)]
-        with self._ranks.gathered(self._model):
-            scores = self._score(rows)
-        settings = engine.settings
-        cap = settings.correction_cap if settings.correction == "truncated" else None
-        return checked(drawn, scores, settings.max_logprob_difference, cap)
-
-    @contextmanager
-    def _out_of_the_way(self, engine: Engine) -> Iterator[None]:
-        """On a shared device the engine has it for itself while it draws, and is asleep before and after."""
-        if not self._takes_turns:
-            yield
-            return
-        device = self.device
-        self.move(OFFLOAD_DEVICE)
-        engine.wake(cache=True)
-        yield
-        engine.sleep()
-        self.move(device)
 
     def _make_critic(
         self, params: CriticParams | None, optimiser: OptimiserSettings | None, total_steps: int | None

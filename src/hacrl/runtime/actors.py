@@ -160,7 +160,7 @@ class ActorGroup:
         """Wait for room in a placement of its own or in the `shared` one, and start the actors there.
 
         `check` is called while waiting and may raise. `on_moved` gets the method and the bytes of each
-        `sample` and `update` that returned.
+        `sample`, `finish_sampling` and `update` that returned.
         """
         self.ended = False
         self.pids: list[int] = []
@@ -209,7 +209,7 @@ class ActorGroup:
         except (ray.exceptions.RayError, OSError) as error:
             raise ProcessLost(f"its process is gone ({type(error).__name__})") from error
         if method == "call":
-            self._count(arguments[0], {"sample": pending, "update": sent[1:]})
+            self._count(arguments[0], {"sample": pending, "finish_sampling": pending, "update": sent[1:]})
         return results
 
     def end(self) -> None:

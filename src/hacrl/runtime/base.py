@@ -102,6 +102,8 @@ class AgentProxy(ABC):
     context_length: int | None
 
     sample = _forward(Policy.sample)
+    start_sampling = _forward(Policy.start_sampling)
+    finish_sampling = _forward(Policy.finish_sampling)
     score = _forward(Policy.score)
     features = _forward(Policy.features)
     prepare = _forward(Policy.prepare)

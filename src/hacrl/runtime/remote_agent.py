@@ -16,20 +16,20 @@ from hacrl.agents.errors import AgentError
 from hacrl.agents.updater import UpdateReport
 from hacrl.algorithm.batch import Objective
 from hacrl.recipe.agent_settings import ResourcesSettings
-from hacrl.recipe.settings import RuntimeSettings
+from hacrl.recipe.settings import RuntimeSettings, SamplingSettings
 from hacrl.runs.files import StorageError
 from hacrl.runtime.actors import ActorGroup, ProcessLost, Rendezvous
 from hacrl.runtime.base import AgentLost, AgentProxy, Traffic
 from hacrl.runtime.cluster import Head
 from hacrl.runtime.device_sharing import DeviceSharing
 from hacrl.runtime.placement import NoRoom, Placement
-from hacrl.types import MiniBatch
+from hacrl.types import MiniBatch, Prompt, Rollout
 
 T = TypeVar("T")
 
 ATTEMPTS = 4
 """How often a call is retried before the agent counts as lost: the call itself may crash the agent."""
-SPLIT_OVER_RANKS = frozenset({"sample", "score", "features", "memory"})
+SPLIT_OVER_RANKS = frozenset({"sample", "finish_sampling", "score", "features", "memory"})
 """Methods for which every rank returns its share; otherwise all ranks return the same."""
 
 
@@ -44,8 +44,8 @@ class SharedDevices:
 class RemoteAgent(AgentProxy):
     """An agent in a process of its own, or in several: its ranks. All get the same calls.
 
-    If one is lost, a new process loads the restore point and replays the updates since then. Agents compute
-    the same in every process, so the results do not show the restart.
+    If one is lost, a new process loads the restore point and replays what has changed the agent since then.
+    Agents compute the same in every process, so the results do not show the restart.
     """
 
     def __init__(
@@ -74,8 +74,8 @@ class RemoteAgent(AgentProxy):
         self._lost_offloading: ProcessLost | None = None
         """Raised at its next onload, rather than in the agent that took the devices over."""
         self._restore_point: Callable[[], Path] | None = None
-        self._updates: list[tuple[Any, ...]] = []
-        """Arguments of the updates since the restore point."""
+        self._replay: list[tuple[str, tuple[Any, ...]]] = []
+        """Methods and arguments of the calls since the restore point that a new process has to repeat."""
         self._moved: Counter[str] = Counter()
         self._lock = Lock()
         """Several learners may call the same agent, to be scored by it."""
@@ -110,10 +110,26 @@ class RemoteAgent(AgentProxy):
         try:
             reports = super().update(*arguments)
         except AgentError:
-            self._remember(arguments)  # it may have changed something before it failed
+            self._remember("update", arguments)  # it may have changed something before it failed
             raise
-        self._remember(arguments)
+        self._remember("update", arguments)
         return reports
+
+    def start_sampling(
+        self, prompts: Sequence[Prompt], samples: int, sampling: SamplingSettings, seed: int
+    ) -> bool:
+        """Also remembers it: after a restart, the weights of this moment draw the responses again."""
+        arguments = (prompts, samples, sampling, seed)
+        started = super().start_sampling(*arguments)
+        if started:
+            self._remember("start_sampling", arguments)
+        return started
+
+    def finish_sampling(self) -> list[Rollout]:
+        """Also forgets what was started."""
+        drawn = super().finish_sampling()
+        self._replay = [call for call in self._replay if call[0] != "start_sampling"]
+        return drawn
 
     def save(self, directory: str | Path) -> None:
         """The agent's machine has to share the directory with this one."""
@@ -141,7 +157,7 @@ class RemoteAgent(AgentProxy):
         trained = self._blueprint.optimiser is not None
         if self._settings.on_failure == "retry" and trained:
             self._restore_point = folder
-            self._updates.clear()
+            self._replay.clear()
 
     def onload(self) -> None:
         """Move to the shared devices; processes that are about to start are loaded there anyway."""
@@ -163,16 +179,16 @@ class RemoteAgent(AgentProxy):
     def traffic(self) -> Traffic:
         """Bytes moved since the last call."""
         moved, self._moved = self._moved, Counter()
-        return Traffic(rollouts=moved["sample"], rows=moved["update"])
+        return Traffic(rollouts=moved["sample"] + moved["finish_sampling"], rows=moved["update"])
 
     def close(self, reason: str) -> None:
         """Kill the processes for good: pending and later calls raise `AgentLost` with this reason."""
         self._closed = reason
         self._end()
 
-    def _remember(self, update: tuple[Any, ...]) -> None:
+    def _remember(self, method: str, arguments: tuple[Any, ...]) -> None:
         if self._settings.on_failure == "retry":
-            self._updates.append(update)
+            self._replay.append((method, arguments))
 
     def _retry(self, doing: str, call: Callable[[], T]) -> T:
         """The result of a call, from restarted processes if need be; `AgentLost` after the last attempt."""
@@ -232,12 +248,12 @@ class RemoteAgent(AgentProxy):
         return actors
 
     def _restore(self) -> None:
-        """Bring a new agent to the current state: load the restore point, replay the updates since."""
+        """Bring a new agent to the current state: load the restore point, replay the calls since."""
         if self._restore_point is not None:
             self._request("call", "read_state", (str(self._restore_point().absolute()),))
-        for arguments in self._updates:
+        for method, arguments in self._replay:
             with suppress(AgentError):  # it failed the first time too
-                self._request("call", "update", arguments)
+                self._request("call", method, arguments)
 
     def _open_rendezvous(self) -> Rendezvous | None:
         """Where the ranks find each other; None for a single rank."""

@@ -1,7 +1,7 @@
 """Responses that are drawn one step ahead, kept until their step comes.
 
 Those of the next step are drawn by the weights before this step's updates. So they do not depend on when they
-are drawn: while the updates run, or before them.
+are drawn: before the updates, or by an engine with devices of its own while the updates run.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ class SampledAhead:
 
     def __init__(self) -> None:
         self._drawn: dict[str, DrawnAhead] = {}
+        self.started: set[str] = set()
+        """Agents whose responses are being drawn; none between two steps."""
 
     def keep(self, agent: str, drawn: DrawnAhead) -> None:
         """Until the agent's next step."""

@@ -22,7 +22,7 @@ from hacrl.runtime import Traffic
 from hacrl.sharing import LearnerBatch
 from hacrl.training.async_coordinator import AsyncCoordinator, StepSnapshot
 from hacrl.training.model_scores import add_model_scores
-from hacrl.training.rollouts import assign, draw_ahead, responses, verify
+from hacrl.training.rollouts import assign, draw_ahead, finish_ahead, responses, verify
 from hacrl.training.step import (
     Delivery,
     audit,
@@ -103,6 +103,7 @@ class _AgentLoop:
         draw_ahead(team, member, self._members, record)
         if member.trains:
             self._train(member, record)
+        finish_ahead(team, member, record)
         record.traffic = self._traffic(name)
         self._coordinator.finish(step)
 

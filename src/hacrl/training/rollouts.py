@@ -83,13 +83,34 @@ def responses(team: Team, member: Member, prompts: Sequence[Prompt], record: Ste
 
 
 def draw_ahead(team: Team, member: Member, members: Sequence[Member], record: StepRecord) -> None:
-    """Have the agent draw the next step's responses by its present weights, if the recipe says so."""
+    """Have the agent draw the next step's responses by its present weights, if the recipe says so.
+
+    Where something else draws them than the agent itself, they are only begun: `finish_ahead` waits for them.
+    """
     step = record.step + 1
     if team.ahead is None or step > team.recipe.steps:
         return
     if asked := assign(team, team.order.batch(step), members)[member.name]:
-        drawn = draw(team, member, asked, record, step)
-        team.ahead.keep(member.name, DrawnAhead(step, record.weights[member.name], tuple(drawn)))
+        with record.timed(f"sample/{member.name}"):
+            started = member.policy.start_sampling(asked, member.samples, team.sampling, team.seed(step))
+        if started:
+            team.ahead.started.add(member.name)
+        else:
+            _keep(team, member, record, draw(team, member, asked, record, step))
+
+
+def finish_ahead(team: Team, member: Member, record: StepRecord) -> None:
+    """Wait for the next step's responses, if they are still being drawn."""
+    if team.ahead is not None and member.name in team.ahead.started:
+        with record.timed(f"sample/{member.name}"):
+            drawn = member.policy.finish_sampling()
+        team.ahead.started.remove(member.name)
+        _keep(team, member, record, drawn)
+
+
+def _keep(team: Team, member: Member, record: StepRecord, drawn: Sequence[Rollout]) -> None:
+    assert team.ahead is not None, "nothing is drawn ahead"
+    team.ahead.keep(member.name, DrawnAhead(record.step + 1, record.weights[member.name], tuple(drawn)))
 
 
 def without_advantage(trajectories: Iterable[Trajectory]) -> set[str]:

@@ -21,7 +21,7 @@ from hacrl.methods import View
 from hacrl.sharing import LearnerBatch, Reencoder, arrange, build_batches, own_ending
 from hacrl.training.beliefs import learn_outcomes
 from hacrl.training.model_scores import add_engine_weights, add_model_scores, likelihood, present_logps
-from hacrl.training.rollouts import draw_step
+from hacrl.training.rollouts import draw_step, finish_ahead
 from hacrl.training.step_metrics import method_metrics
 from hacrl.training.step_record import StepRecord
 from hacrl.training.team import Member, Team
@@ -51,6 +51,7 @@ def train_step(team: Team, step: int) -> StepRecord:
         with record.timed("audit"):
             team.each(lambda member: audit(team, member, record), team.learners)
     record.reports = team.each(lambda member: update(member, record), team.learners)  # 7.-10. own, peers'
+    team.each(lambda member: finish_ahead(team, member, record))
     record.traffic = team.runtime.traffic()
     record.elapsed = time.perf_counter() - started
     return record

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -48,6 +49,30 @@ def peer(stub: Stub, directory: Path, waits: list[float], **changes: Any) -> End
     source = {"url": stub.url, "retries": 0, **changes}
     agent = AgentSettings(name="eve", model="m", source=source, system_prompt="Be brief.")  # type: ignore[arg-type]
     return EndpointPeer(agent, directory, waits.append)
+
+
+def test_replies_come_while_others_work(stub, tmp_path, waits):
+    told = Event()
+
+    def respond(body: dict[str, Any]) -> str:
+        assert told.wait(60)
+        return "12"
+
+    stub.respond = respond
+    asked = (PROMPTS, 2, SAMPLING, 0)
+    eve = peer(stub, tmp_path, waits)
+    assert eve.start_sampling(*asked)
+    told.set()  # not before it has returned
+    drawn = eve.finish_sampling()
+    assert [(each.prompt_id, each.sample, each.text) for each in drawn] == [
+        (name, sample, "12") for name in ("p1", "p2") for sample in (0, 1)
+    ]
+    assert eve.sample(*asked) == drawn
+    assert eve.usage["requests"] == 4, "a stored reply is not asked for again"
+    stub.faults = [(401, b"no")] * 4
+    eve.start_sampling(PROMPTS, 2, SAMPLING, 1)
+    with pytest.raises(AgentError, match="status 401"):
+        eve.finish_sampling()
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 503])

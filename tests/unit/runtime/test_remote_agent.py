@@ -16,7 +16,7 @@ from hacrl.agents.blueprint import Blueprint
 from hacrl.agents.errors import EngineFailed, NonFiniteLoss
 from hacrl.algorithm import GspoObjective
 from hacrl.recipe.agent_settings import AgentSettings, ResourcesSettings
-from hacrl.recipe.settings import OptimiserSettings, RuntimeSettings
+from hacrl.recipe.settings import OptimiserSettings, RuntimeSettings, SamplingSettings
 from hacrl.runs import checkpoints as checkpoint
 from hacrl.runs.files import StorageError
 from hacrl.runtime import AgentLost, Traffic
@@ -43,6 +43,7 @@ class Process:
     def __init__(self, rank: int, ranks: int) -> None:
         self.rank = rank
         self.weight = 0
+        self.started: list[int] = []
 
     def open_rendezvous(self, several_nodes: bool) -> tuple[str, int]:
         return "here", 7
@@ -58,6 +59,11 @@ class Process:
             Path(*arguments, "weight.json").write_text(str(self.weight))
         if method == "read_state":
             self.weight = int(Path(*arguments, "weight.json").read_text())
+        if method == "start_sampling":
+            self.started = [self.weight]
+            return True
+        if method == "finish_sampling":
+            return self.started
         if method == "update":
             self.weight = 10 * self.weight + arguments[2]
             if arguments[2] == 9:
@@ -200,7 +206,10 @@ def agent(
 
 
 def life(remote: RemoteAgent, folder: Path) -> list[Any]:
-    """Two updates, a checkpoint, three more of which one fails half-way: what the loop sees of it."""
+    """Two updates, a checkpoint, three more of which one fails half-way: what the loop sees of it.
+
+    Before the last two, an engine begins to draw.
+    """
     seen: list[Any] = []
     for done in (1, 2):
         seen.append(remote.update(((),), GspoObjective(), done))
@@ -208,10 +217,13 @@ def life(remote: RemoteAgent, folder: Path) -> list[Any]:
     seen.append((folder / "aside" / "weight.json").read_text())
     remote.set_restore_point(lambda: renamed(folder))
     for done in (3, 9, 4):
+        if done == 9:
+            seen.append(remote.start_sampling((), 1, SamplingSettings(), 0))
         try:
             seen.append(remote.update(((),), GspoObjective(), done))
         except NonFiniteLoss as error:
             seen.append(str(error))
+    seen.append(remote.finish_sampling())
     seen.append(remote.fingerprint())
     return seen
 
@@ -225,9 +237,9 @@ def renamed(folder: Path) -> Path:
 
 def test_a_process_lost_at_any_call_changes_no_result(folders):
     undisturbed = life(agent(FakeRay()), next(folders))
-    assert undisturbed == [1, 12, "12", 123, "odd", 12394, "12394"]
-    for first in range(1, 9):
-        for second in range(first + 1, first + 6):  # also during the restart
+    assert undisturbed == [1, 12, "12", 123, True, "odd", 12394, [123], "12394"]
+    for first in range(1, 11):
+        for second in range(first + 1, first + 7):  # also during the restart
             notices: list[str] = []
             ray = FakeRay(Dies(first, second))
             assert life(agent(ray, notices), next(folders)) == undisturbed, (first, second)
@@ -378,10 +390,12 @@ def test_all_ranks_are_called_and_their_shares_concatenated_in_order():
 
 
 def test_when_one_rank_is_lost_all_are_restarted(folders):
-    undisturbed = life(agent(FakeRay()), next(folders))
-    for moment in range(1, 18):
+    both = ResourcesSettings(ranks=2)
+    undisturbed = life(agent(FakeRay(), resources=both), next(folders))
+    assert undisturbed[-2] == [123, 123]
+    for moment in range(1, 22):
         ray = FakeRay(Dies(moment))
-        assert life(agent(ray, resources=ResourcesSettings(ranks=2)), next(folders)) == undisturbed, moment
+        assert life(agent(ray, resources=both), next(folders)) == undisturbed, moment
         assert ray.names == [f"ada-{start}-rank{rank}" for start in range(2) for rank in range(2)]
 
 

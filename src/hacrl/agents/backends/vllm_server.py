@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -93,16 +94,17 @@ class VllmServer:
         self, agent: str, jobs: Sequence[Job], sampling: SamplingSettings, encoder: Rendering
     ) -> list[Drawn]:
         """One response for each job; the log-probs are the server's, at temperature 1."""
+        return self.start(agent, jobs, sampling, encoder)()
+
+    def start(
+        self, agent: str, jobs: Sequence[Job], sampling: SamplingSettings, encoder: Rendering
+    ) -> Callable[[], list[Drawn]]:
+        """Send the requests from threads; the replies are read when they are waited for."""
         bodies = [self._body(job, sampling, encoder.eos_ids) for job in jobs]
-        replies = in_threads(
-            lambda body: self._client.ask("/v1/completions", body), bodies, self.settings.concurrency
-        )
-        if self._version is not None and (now := self._named_weights()) != self._version:
-            raise AgentError(
-                f"agent {self._agent!r}: while it drew responses, the weights of the server at "
-                f"{self.settings.url} became others ({now!r}): no other run may use it"
-            )
-        return [self._drawn(reply, sampling, encoder) for reply in replies]
+        thread = ThreadPoolExecutor(1)
+        replies = thread.submit(self._replies, bodies)
+        thread.shutdown(wait=False)
+        return lambda: [self._drawn(reply, sampling, encoder) for reply in replies.result()]
 
     def wake(self, *, cache: bool) -> None:
         """A server has devices of its own."""
@@ -212,6 +214,18 @@ class VllmServer:
             yield folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def _replies(self, bodies: Sequence[dict[str, Any]]) -> list[Any]:
+        """The server's replies, drawn with the weights that it was given last."""
+        replies = in_threads(
+            lambda body: self._client.ask("/v1/completions", body), bodies, self.settings.concurrency
+        )
+        if self._version is not None and (now := self._named_weights()) != self._version:
+            raise AgentError(
+                f"agent {self._agent!r}: while it drew responses, the weights of the server at "
+                f"{self.settings.url} became others ({now!r}): no other run may use it"
+            )
+        return replies
 
     def _body(self, job: Job, sampling: SamplingSettings, eos_ids: Sequence[int]) -> dict[str, Any]:
         """The request; penalties are named because a model's `generation_config.json` may set others."""
