@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import socket
 import tempfile
@@ -19,7 +18,7 @@ from hacrl import tasks
 from hacrl.rewards.processes import descendants
 from hacrl.runtime import AgentLost
 from hacrl.runtime.cluster import FOLDER_PREFIX
-from hacrl.runtime.remote_agent import RemoteAgent
+from helpers_lost import Killer
 from helpers_train import Silent, make_agent, no_process_left, outcome, recipe, run
 
 # Not `importorskip`: Ray has to be imported by hacrl, which sets it up.
@@ -62,27 +61,6 @@ def _nothing_is_left_behind() -> Iterator[None]:
     with no_process_left():
         yield
     assert not list(Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}{os.getpid()}-*"))
-
-
-class Killer:
-    """Sends signals to agents' processes just before randomly chosen calls."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, signals: list[int], calls: range) -> None:
-        self.calls = 0
-        self.killed: list[str] = []
-        moments = sorted(random.Random(1).sample(calls, len(signals)))
-        self._plan = dict(zip(moments, signals, strict=True))
-        request = RemoteAgent._request
-
-        def counted(agent: RemoteAgent, method: str, *arguments: Any) -> Any:
-            if agent._actors is not None and agent._actors.pids:
-                self.calls += 1
-                if self.calls in self._plan:
-                    os.kill(agent._actors.pids[-1], self._plan[self.calls])
-                    self.killed.append(agent.name)
-            return request(agent, method, *arguments)
-
-        monkeypatch.setattr(RemoteAgent, "_request", counted)
 
 
 def test_ray_equals_one_process_bit_by_bit(settings, local, tmp_path):

@@ -7,11 +7,14 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+import helpers_lost
 from hacrl.agents.errors import EngineFailed
 from hacrl.agents.policy import Policy
 from hacrl.recipe.agent_settings import LoraSettings, VllmSettings
@@ -20,7 +23,7 @@ from hacrl.types import Prompt
 from helpers_agents import likelihood, random_rows, text_prompts, training_rows
 from helpers_models import SMOLLM2, needs
 from helpers_real_vllm import BOUND, GREEDY, HELPERS, SMALL_CACHE, TRAIN, agent, largest_difference
-from helpers_train import make_agent, metrics, recipe, run
+from helpers_train import final_weights, make_agent, metrics, recipe, responses, run
 
 pytest.importorskip("vllm", reason="vLLM needs an environment of its own: make test-vllm")
 
@@ -125,6 +128,25 @@ def test_an_agent_of_two_ranks_has_two_engines(tmp_path: Path) -> None:
     (tmp_path / "recipe.json").write_text(json.dumps(settings))
     subprocess.run([sys.executable, "-c", TRAIN], cwd=tmp_path, env=os.environ | HELPERS, check=True)
     check_engines(tmp_path / "run", ["ada"])
+
+
+def test_killed_ranks_and_their_engines_leave_no_trace(tmp_path: Path) -> None:
+    kills = int(os.environ.get("HACRL_TEST_KILLS", "3"))
+    settings = two_agents(tmp_path, ["ada", "bob"], runtime="ray", evaluation={"prompts": 3})
+    settings["agents"][0]["resources"] = {"ranks": 2}
+    settings["steps"] = kills  # the same call may fail three times, not more
+    (tmp_path / "recipe.json").write_text(json.dumps(settings))
+    script = [sys.executable, helpers_lost.__file__, tmp_path, str(kills)]
+    subprocess.run(script, cwd=tmp_path, env=os.environ | HELPERS, check=True)
+    lost = Counter(json.loads((tmp_path / "lost.json").read_text()))
+    assert lost.total() == kills
+    print(f"killed and started again: {dict(lost)}")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert responses(killed) == responses(whole)
+    for name in ("ada", "bob"):
+        wanted = final_weights(whole, name)
+        for key, weight in final_weights(killed, name).items():
+            torch.testing.assert_close(weight, wanted[key], rtol=0, atol=1e-5)
 
 
 @needs(SMOLLM2)
