@@ -56,8 +56,26 @@ def peak_learning_rate(settings: OptimiserSettings) -> float:
     return settings.learning_rate
 
 
+MAIN_GRADIENT = "main_gradient"
+"""Attribute of a weight in half precision: a function to the place where its gradient is added up."""
+
+
+def main_gradient(weight: Tensor) -> Tensor | None:
+    """Where a backward pass may add a weight's gradient itself, in fp32, instead of returning it.
+
+    None if the weight has its gradient in its own precision or none. A large gradient is then never held
+    in half precision as well (Megatron's `main_grad` serves the same end).
+    """
+    find = getattr(weight, MAIN_GRADIENT, None)
+    found: Tensor | None = None if find is None else find()
+    return found
+
+
 def add_in_parts(total: Tensor, summand: Tensor) -> None:
     """Add in place; on a CPU torch would first make a copy of the summand in the total's precision."""
+    if summand.is_sparse:
+        total.add_(summand.float())
+        return
     if type(total) is not Tensor or summand.numel() <= ADDED_AT_ONCE:  # a sharded one is small
         total.add_(summand)
         return
@@ -77,6 +95,10 @@ def _after_its_gradient(parameter: nn.Parameter, hook: Callable[[Tensor], None])
 def _call(collect: WeakMethod[Callable[[str], None]], name: str, _: Tensor) -> None:
     if (method := collect()) is not None:
         method(name)
+
+
+def _find(place: WeakMethod[Callable[[str], Tensor]], name: str) -> Tensor | None:
+    return None if (method := place()) is None else method(name)
 
 
 class Optimiser:
@@ -106,6 +128,7 @@ class Optimiser:
         for name, parameter in self.parameters.items():
             if self._masters[name] is not parameter:
                 _after_its_gradient(parameter, partial(_call, WeakMethod(self._collect), name))
+                setattr(parameter, MAIN_GRADIENT, partial(_find, WeakMethod(self._main_gradient), name))
         masters = list(self._masters.values())
         fused = bool(masters) and masters[0].device.type in ("cpu", "cuda")
         self._adamw = torch.optim.AdamW(
@@ -147,10 +170,16 @@ class Optimiser:
         if master is parameter or parameter.grad is None:
             return
         gradient, parameter.grad = parameter.grad, None
-        if master.grad is None:
+        if master.grad is None and not gradient.is_sparse:
             master.grad = gradient.float()
         else:
-            add_in_parts(master.grad, gradient)
+            add_in_parts(self._main_gradient(name), gradient)
+
+    def _main_gradient(self, name: str) -> Tensor:
+        master = self._masters[name]
+        if master.grad is None:
+            master.grad = torch.zeros_like(master)
+        return master.grad
 
     def gradient_norm(self) -> Tensor:
         """Norm over all gradients, before clipping."""

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
 from hacrl.agents.backends.packed_weights import linear, packed
+from hacrl.agents.optimiser import main_gradient
 
 LOGITS_AT_ONCE = 1 << 24
 """Most logits (64 MB) held in fp32 at once; where there would be more, they are computed in blocks."""
@@ -93,8 +94,9 @@ class _LogpsInBlocks(torch.autograd.Function):
 
     The backward pass takes the blocks of the forward pass or, if they are too large to be kept, computes
     the same ones again. Blocks of words, not of tokens: then every row of the weights' gradient is written
-    once. Why not an existing one: torch's `linear_cross_entropy` returns bf16 for bf16 states, cuts tokens
-    and knows no softcap; TRL's kernel multiplies bf16 gradients in fp32 without a GPU; Liger's needs a GPU.
+    once, to where an optimiser adds it up if there is such a place. Why not an existing one: torch's
+    `linear_cross_entropy` returns bf16 for bf16 states, cuts tokens and knows no softcap; TRL's kernel
+    multiplies bf16 gradients in fp32 without a GPU; Liger's needs a GPU.
     """
 
     @staticmethod
@@ -130,7 +132,8 @@ class _LogpsInBlocks(torch.autograd.Function):
         hidden, weight, bias, targets, normaliser = ctx.saved_tensors
         for_hidden, for_weight, for_bias = ctx.needs_input_grad[:3]
         to_hidden = torch.zeros_like(hidden, dtype=_exact(hidden.dtype)) if for_hidden else None
-        to_weight = torch.empty_like(weight) if for_weight else None
+        added = main_gradient(weight) if for_weight else None
+        to_weight = torch.empty_like(weight) if for_weight and added is None else None
         to_bias = torch.empty_like(bias) if for_bias else None
         for words in _blocks(len(targets), len(weight)):
             raw = ctx.kept.pop(words.start, None)  # its memory is free from here on
@@ -145,6 +148,8 @@ class _LogpsInBlocks(torch.autograd.Function):
             to_logits = (to_logits if slope is None else to_logits.mul_(slope)).to(hidden.dtype)
             if to_hidden is not None:
                 to_hidden += to_logits @ weight[words].to(hidden.dtype)
+            if added is not None:
+                added[words] += to_logits.T @ hidden
             if to_weight is not None:
                 _multiply_into(to_weight[words], to_logits.T, hidden)
             if to_bias is not None:

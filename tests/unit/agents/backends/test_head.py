@@ -18,8 +18,9 @@ from hacrl.agents.backends.interfaces import Scorer
 from hacrl.agents.backends.padded import PaddedScorer, PlainScorer
 from hacrl.agents.backends.prefix_cache import SharedPrefixScorer
 from hacrl.agents.loading import with_adapters
+from hacrl.agents.optimiser import Optimiser, add_in_parts
 from hacrl.recipe.agent_settings import LoraSettings
-from helpers_agents import Counted, Largest, random_rows, tiny_model
+from helpers_agents import SLOW, Counted, Largest, random_rows, tiny_model
 from helpers_ranks import together
 
 SIZES = {
@@ -145,6 +146,39 @@ def test_tied_weights_have_one_dense_gradient(dtype: torch.dtype, monkeypatch: p
     with Counted("embedding_dense_backward") as dense:
         gradient(apart)
     assert dense.calls == 1
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_under_an_optimiser_gradients_in_half_precision_are_added_in_fp32_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No gradient of all words is ever there in bf16: only the embeddings of a batch's tokens have one."""
+    monkeypatch.setattr(head, "LARGE_VOCABULARY", 1)
+    layouts = []
+
+    def add(total: Tensor, summand: Tensor) -> None:
+        layouts.append(summand.layout)
+        add_in_parts(total, summand)
+
+    monkeypatch.setattr("hacrl.agents.optimiser.add_in_parts", add)
+    micro_batches = [random_rows(4, 3, seed=seed) for seed in range(3)]
+    model = tiny_model("gemma3").bfloat16()
+    weight = model.get_input_embeddings().weight
+    parts = []
+    for rows in micro_batches:
+        torch.autograd.backward(FusedScorer(model).logps(rows).sum())
+        parts.append(weight.grad.float())
+        model.zero_grad()
+    optimiser = Optimiser({"words": weight}, SLOW)
+    for rows in micro_batches:
+        torch.autograd.backward(FusedScorer(model).logps(rows).sum())
+    assert layouts == [torch.sparse_coo] * 3
+    found = optimiser.gradients()["words"]
+    truth = sum(parts, torch.zeros_like(parts[0]))
+    assert found.layout == torch.strided
+    assert (found - truth).norm() < 0.005 * truth.norm()
+    optimiser.discard_gradients()
+    assert optimiser.gradients() == {}
 
 
 @pytest.mark.parametrize(("limit", "kept"), [(40 * 53 * 4, 40 * 53 * 4), (40 * 53 * 4 - 1, 0)])
