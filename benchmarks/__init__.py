@@ -4,6 +4,7 @@
     python -m benchmarks.vllm       generation with a real model beside vLLM
     python -m benchmarks.engines    whether `hacrl simulate` predicts how long vLLM takes
     python -m benchmarks.real       training steps of real models together
+    python -m benchmarks.earlier    a step of a real model now and at an earlier commit
     python -m benchmarks.loading    from the start of a process to a real model's first token
     python -m benchmarks.scaling    how the cost of a step grows
     python -m benchmarks.long_responses  peak memory of ranks that learn from long responses

@@ -40,6 +40,7 @@ for model in models/smollm2-135m models/gemma-3-270m; do
     measure trl --model "$model" --repeats 3
     measure_in_vllm vllm --model "$model"
 done
+measure earlier 85f96a4 --model models/gemma-3-270m
 measure real --model models/smollm2-135m --model models/gemma-3-270m
 
 { awk -v marker="$marker" '{ print } $0 == marker { exit }' "$page"; cat "$tables"; } >"$page.new"

@@ -153,6 +153,7 @@ def test_gold_answers_are_written_as_responses(tmp_path: Path) -> None:
     "name",
     [
         "trl",
+        "earlier",
         "scaling",
         "long_responses",
         "engines",

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks import real
+from benchmarks import earlier, real
 from benchmarks.generation import PROMPTS
 from benchmarks.loading import measure_loading
 from benchmarks.vllm import summarise
-from benchmarks.worker import Worker
+from benchmarks.worker import ROOT, Worker
 from helpers_benchmarks import small_model
 
 
@@ -52,6 +53,29 @@ def test_real_models_are_trained_together(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.median == pytest.approx(sum(found.steps) / 2)
     assert 0 < sum(found.phases.values()) < 2 * max(found.steps)
     assert found.peak_megabytes > 50
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository's history")
+def test_an_earlier_commit_trains_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its own package, from a directory that git knows nothing of afterwards."""
+    monkeypatch.setattr(earlier, "PROMPTS", 2)
+    sources = []
+
+    def steps(source: Path, *arguments: Any) -> list[float]:
+        sources.append(source)
+        return measured(source, *arguments)
+
+    measured = earlier._steps
+    monkeypatch.setattr(earlier, "_steps", steps)
+    model = Path(small_model(tmp_path / "small").directory)
+    found = earlier.measure_earlier("HEAD", model, steps=3, max_new=4, threads=1)
+    assert (len(found.before), len(found.now)) == (2, 2)
+    assert found.ratio == pytest.approx(sum(found.before) / sum(found.now))
+    assert sources[1] == ROOT / "src" != sources[0]
+    assert not sources[0].exists()
+    with pytest.raises(ValueError, match=r"git worktree add .*nothing-like-this"):
+        earlier.measure_earlier("nothing-like-this", model, steps=3, max_new=4, threads=1)
 
 
 @pytest.mark.slow
