@@ -31,6 +31,8 @@ def _case(size: Size, prompts: int, samples: int, max_new: int) -> Workload:
 FITTED = (
     _case(SMALL, 4, 4, 32),
     _case(SMALL, 16, 4, 96),
+    _case(SMALL, 32, 4, 24),
+    _case(DEEP, 2, 4, 64),
     _case(WIDE, 8, 4, 64),
     _case(DEEP, 8, 4, 48),
     _case(WORDY, 8, 4, 48),
@@ -50,6 +52,7 @@ class Engines:
     per_flop: float
     per_byte: float
     per_engine_step: float
+    per_token: float
 
     @property
     def passed(self) -> bool:
@@ -61,7 +64,7 @@ def engines(repeats: Repeats = 5, markdown: Markdown = False, json_file: JsonFil
     """Predict how long vLLM takes for a step's responses on one core.
 
     Agents with random weights draw with new weights, draw again with the same ones, and score what was
-    drawn. Costs are fitted to five workloads and predict three others; exit code 1 if one is more than 20%
+    drawn. Costs are fitted to seven workloads and predict three others; exit code 1 if one is more than 20%
     off. `make test-vllm` makes the environment that this needs. Nothing else should run meanwhile.
     """
     found = measure_engines(repeats)
@@ -99,7 +102,9 @@ def predict(measured: Sequence[Seconds]) -> Engines:
     fitted = measured[: len(FITTED)]
     works = [{part: _work(part, case) for part in PARTS} for case in (*FITTED, *PREDICTED)]
     costs = {
-        part: fit_costs([_amounts(each[part]) for each in works[: len(fitted)]], [s[part] for s in fitted])
+        part: fit_costs(
+            [_amounts(part, each[part]) for each in works[: len(fitted)]], [s[part] for s in fitted]
+        )
         for part in ("generate", "score")
     }
     bytes_only = [[each["sync"].bytes] for each in works[: len(fitted)]]
@@ -107,7 +112,8 @@ def predict(measured: Sequence[Seconds]) -> Engines:
     steps = []
     for case, work, seconds in zip(PREDICTED, works[len(fitted) :], measured[len(fitted) :], strict=True):
         found = {
-            part: sum(a * c for a, c in zip(_amounts(work[part]), costs[part], strict=True)) for part in PARTS
+            part: sum(a * c for a, c in zip(_amounts(part, work[part]), costs[part], strict=True))
+            for part in PARTS
         }
         steps.append(Prediction(name_of(case), dict(seconds), {**found, "step": sum(found.values())}))
     return Engines(steps, *costs["generate"])
@@ -136,8 +142,9 @@ def _work(part: str, case: Workload) -> Work:
     return scoring(facts, load) if part == "score" else Work(0.0, load.width * facts.parameters, 0.0)
 
 
-def _amounts(work: Work) -> tuple[float, float, float]:
-    return work.flops, work.bytes, work.passes
+def _amounts(part: str, work: Work) -> tuple[float, ...]:
+    computing = (work.flops, work.bytes, work.passes)
+    return (*computing, work.tokens) if part == "generate" else computing
 
 
 def _medians(rounds: Sequence[Seconds]) -> dict[str, float]:
@@ -164,7 +171,8 @@ def engine_tables(found: Engines) -> list[TextTable]:
     ]
     costs = (
         f"{1e12 * found.per_flop:.3g} ps per operation, {1e12 * found.per_byte:.3g} per byte, "
-        f"{1e3 * found.per_engine_step:.3g} ms per step of the engine"
+        f"{1e3 * found.per_engine_step:.3g} ms per step of the engine, "
+        f"{1e6 * found.per_token:.3g} microseconds per token"
     )
     title = f"Responses of a step drawn by vLLM: predicted / measured seconds ({costs})"
     return [TextTable(title, ("layers x width, prompts x samples x tokens", *columns, "error"), rows)]

@@ -141,7 +141,8 @@ def generating(facts: ModelFacts, load: Workload, plan: EnginePlan) -> tuple[Wor
     """The work of one GPU, and the bytes it receives from others that hold parts of the same layers.
 
     A finished response makes room for the next one, so all rows are in use until the last responses are
-    drawn. `passes` are steps of the engine: it launches all layers at once.
+    drawn. `passes` are steps of the engine: it launches all layers at once. One process
+    takes all of its tokens.
     """
     engines = plan.devices // plan.split
     rows, prompts = load.responses / engines, load.prompts / engines
@@ -156,7 +157,7 @@ def generating(facts: ModelFacts, load: Workload, plan: EnginePlan) -> tuple[Wor
     moved += drawn * LOGITS_TOUCHED * 4 * facts.vocabulary
     share = (plan.split - 1) / plan.split
     sums = 2 * facts.layers * (fed + drawn) * facts.hidden * load.width  # of attention and of the MLP
-    return Work(flops / plan.split, moved / plan.split, steps), 2 * share * sums
+    return Work(flops / plan.split, moved / plan.split, steps, drawn), 2 * share * sums
 
 
 def on_all_devices(loads: Mapping[str, Workload], plans: Mapping[str, EnginePlan]) -> dict[str, Workload]:

@@ -17,19 +17,22 @@ Metrics = Sequence[Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Seconds of a phase: the sum over three kinds of work, without overlap."""
+    """Seconds of a phase: the sum over all kinds of work, without overlap."""
 
     per_flop: float
     per_byte: float
     per_pass: float
+    per_token: float = 0.0
 
     def seconds(self, work: Work) -> float:
         """Seconds for some work."""
-        return work.flops * self.per_flop + work.bytes * self.per_byte + work.passes * self.per_pass
+        computing = work.flops * self.per_flop + work.bytes * self.per_byte
+        return computing + work.passes * self.per_pass + work.tokens * self.per_token
 
     def times(self, factor: float) -> Cost:
         """All costs multiplied by a factor."""
-        return Cost(self.per_flop * factor, self.per_byte * factor, self.per_pass * factor)
+        costs = (self.per_flop, self.per_byte, self.per_pass, self.per_token)
+        return Cost(*(factor * cost for cost in costs))
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,8 @@ LAYER_START = 100e-6
 """Assumed seconds to launch the kernels of one layer, one after the other."""
 ENGINE_STEP = 2e-3
 """Assumed seconds of vLLM's scheduler, sampler and CUDA graph in a step of the engine."""
+ENGINE_TOKEN = 20e-6
+"""Assumed seconds in which vLLM's process takes a token and its log-prob from the GPU."""
 LOOP = LoopCost(per_response=117e-6, per_token=0.9e-6)
 """Of one core, measured: `hacrl simulate --check` prints it."""
 
@@ -79,7 +84,8 @@ def _gpu(name: str, flops: float, memory: float, link: float, network: float, ho
     origin = (
         f"assumed, not measured: {ARITHMETIC_REACHED:.0%} of the published peak in arithmetic, "
         f"{MEMORY_REACHED:.0%} in memory and links, {1e6 * LAYER_START:.0f} microseconds to start a layer, "
-        f"{1e3 * ENGINE_STEP:.0f} milliseconds for a step of vLLM"
+        f"{1e3 * ENGINE_STEP:.0f} milliseconds for a step of vLLM and {1e6 * ENGINE_TOKEN:.0f} microseconds "
+        "for each of its tokens"
     )
     return Hardware(
         name,
@@ -90,7 +96,7 @@ def _gpu(name: str, flops: float, memory: float, link: float, network: float, ho
         LINK_REACHED * network,
         LOOP,
         width=2,
-        engine=replace(cost, per_pass=ENGINE_STEP),
+        engine=replace(cost, per_pass=ENGINE_STEP, per_token=ENGINE_TOKEN),
         host=LINK_REACHED * host,
     )
 

@@ -89,6 +89,8 @@ class Work:
     flops: float
     bytes: float
     passes: float
+    tokens: float = 0.0
+    """That vLLM hands over one by one, with their log-probs."""
 
 
 def sampling(facts: ModelFacts, load: Workload) -> Work:

@@ -66,6 +66,7 @@ def test_responses_that_do_not_fit_follow_as_others_end(facts: dict[str, ModelFa
     quarter, _ = generating(facts["b"], load_of(), plan(rows=64))
     assert quarter.passes == pytest.approx(whole.passes + 3 * 1000)
     assert quarter.flops == whole.flops
+    assert quarter.tokens == whole.tokens == 256 * 1000
 
 
 def test_a_split_engine_shares_the_work_and_exchanges_sums(facts: dict[str, ModelFacts]) -> None:
