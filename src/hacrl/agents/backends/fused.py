@@ -145,11 +145,14 @@ class _FusedSession:
         bias = torch.zeros(real.shape, device=real.device).masked_fill(~real, MASKED)[prompt_of_row]
         bias = F.pad(bias, (0, ROOM))
         self._bias = bias.repeat_interleave(network.kv_heads, 0)[:, None].to(network.dtype)
+        self._outside: dict[int, Tensor] = {}
+        """Of the present step, for each window: [rows * kv heads, 1, shared] what has left it."""
 
     def advance(self, tokens: Tensor) -> Tensor:
         if self._length == self._room:
             self._make_room()
         self._length += 1
+        self._outside.clear()
         network, longest = self._network, self._shared + self._length
         hidden = network.run(tokens, self._positions, longest, self._weights, self._attend)
         self._positions = self._positions + 1
@@ -189,9 +192,11 @@ class _FusedSession:
         """Scores [rows * kv heads, g, shared] without those that have left the window."""
         if window is None or self._shared + self._length <= window:
             return scores
-        distances = self._positions[:, None] - torch.arange(self._shared, device=scores.device)
-        outside = (distances >= window).repeat_interleave(self._network.kv_heads, 0)
-        return scores.masked_fill(outside[:, None], MASKED)
+        if window not in self._outside:
+            distances = self._positions[:, None] - torch.arange(self._shared, device=scores.device)
+            outside = (distances >= window).repeat_interleave(self._network.kv_heads, 0)
+            self._outside[window] = outside[:, None]
+        return scores.masked_fill(self._outside[window], MASKED)
 
     def _scores(self, queries: Tensor, keys: Tensor, bias: Tensor) -> Tensor:
         network = self._network
