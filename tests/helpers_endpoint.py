@@ -47,6 +47,16 @@ class Stub:
             return self.faults.pop(0) if self.faults else (200, reply(self.respond(body)))
 
 
+class LoopbackServer(ThreadingHTTPServer):
+    """Takes many requests at once, also when the machine is too busy to accept them soon."""
+
+    request_queue_size = 128
+    daemon_threads = True
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(("127.0.0.1", 0), handler)
+
+
 @contextmanager
 def serve(stub: Stub) -> Iterator[Stub]:
     class Handler(BaseHTTPRequestHandler):
@@ -61,8 +71,7 @@ def serve(stub: Stub) -> Iterator[Stub]:
 
         def log_message(self, *arguments: object) -> None: ...
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.daemon_threads = True
+    server = LoopbackServer(Handler)
     stub.url = f"http://127.0.0.1:{server.server_port}/v1"
     thread = Thread(target=server.serve_forever, args=(0.01,))
     thread.start()

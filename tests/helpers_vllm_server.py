@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from helpers_endpoint import send
+from helpers_endpoint import LoopbackServer, send
 
 PREFIX = "dp0:pp0:pcp0:tp0:"
 
@@ -141,8 +141,7 @@ def serve_vllm(server: FakeServer) -> Iterator[FakeServer]:
 
         def log_message(self, *arguments: object) -> None: ...
 
-    listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    listening.daemon_threads = True
+    listening = LoopbackServer(Handler)
     server.url = f"http://127.0.0.1:{listening.server_port}"
     thread = Thread(target=listening.serve_forever, args=(0.01,))
     thread.start()
