@@ -31,7 +31,7 @@ def _case(size: Size, prompts: int, samples: int, max_new: int) -> Workload:
 FITTED = (
     _case(SMALL, 4, 4, 32),
     _case(SMALL, 16, 4, 96),
-    _case(SMALL, 32, 4, 24),
+    _case(SMALL, 24, 4, 32),
     _case(DEEP, 2, 4, 64),
     _case(WIDE, 8, 4, 64),
     _case(DEEP, 8, 4, 48),
