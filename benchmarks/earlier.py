@@ -12,15 +12,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from benchmarks import earlier_worker
 from benchmarks.command import JsonFile, Markdown, command, progress, show
-from benchmarks.real import PROMPTS, SAMPLES
-from benchmarks.real_models import MICRO_BATCH_TOKENS, RealModel
-from benchmarks.real_prompts import word_problems
+from benchmarks.real import PROMPTS, SAMPLES, recipe_of
+from benchmarks.real_models import RealModel
 from benchmarks.worker import ROOT
 from hacrl.analysis.tables import TextTable
 
@@ -70,9 +69,9 @@ def measure_earlier(commit: str, model: Path, steps: int, max_new: int, threads:
     found = RealModel.at_its_best(model)
     with _as_it_was(commit) as tree:
         progress(f"{steps} steps at {commit}")
-        before = _steps(tree / "src", _recipe(found, steps, max_new), threads)
+        before = _steps(tree / "src", found, steps, max_new, threads)
     progress(f"{steps} steps now")
-    now = _steps(ROOT / "src", _recipe(found, steps, max_new), threads)
+    now = _steps(ROOT / "src", found, steps, max_new, threads)
     return Earlier(found.name, commit, threads, before[1:], now[1:])
 
 
@@ -94,15 +93,11 @@ def _git(*arguments: str) -> None:
         raise ValueError(f"git {' '.join(arguments)}: {done.stderr.strip()}")
 
 
-def _steps(source: Path, recipe: dict[str, Any], threads: int) -> list[float]:
+def _steps(source: Path, model: RealModel, steps: int, max_new: int, threads: int) -> list[float]:
     """Train with the package in this directory."""
     with tempfile.TemporaryDirectory() as folder:
-        task = Path(folder, "problems.jsonl")
-        rows = (
-            {"prompt": each.text, "answer": each.columns["answer"]} for each in word_problems(400, examples=0)
-        )
-        task.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-        Path(folder, "recipe.json").write_text(json.dumps({**recipe, "task": str(task)}))
+        recipe = recipe_of([model], Path(folder), steps, max_new, "gspo")
+        Path(folder, "recipe.json").write_text(json.dumps(recipe))
         done = subprocess.run(  # noqa: S603 (our own file)
             [sys.executable, "-P", earlier_worker.__file__, folder, str(threads)],
             env=os.environ | {"PYTHONPATH": str(source), "OMP_NUM_THREADS": str(threads)},
@@ -115,22 +110,6 @@ def _steps(source: Path, recipe: dict[str, Any], threads: int) -> list[float]:
     if not Path(answer["package"]).is_relative_to(source):
         raise RuntimeError(f"{answer['package']} was imported, not the package in {source}")
     return [float(seconds) for seconds in answer["steps"]]
-
-
-def _recipe(model: RealModel, steps: int, max_new: int) -> dict[str, Any]:
-    """Keys that every version knows."""
-    return {
-        "agents": [{"name": model.name, "model": model.directory}],
-        "method": "gspo",
-        "steps": steps,
-        "prompts_per_step": PROMPTS,
-        "samples_per_prompt": SAMPLES,
-        "sampling": {"max_new_tokens": max_new},
-        "optimiser": {"kl": 0.0},
-        "updates": {"tokens_per_micro_batch": MICRO_BATCH_TOKENS},
-        "evaluation": {"before": False, "prompts": 1},
-        "checkpoint": {"every": steps},
-    }
 
 
 app = command(earlier)

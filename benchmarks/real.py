@@ -67,10 +67,8 @@ def measure_real(models: Sequence[Path], steps: int, max_new: int, method: str, 
     chosen = [RealModel.at_its_best(model) for model in models]
     stopwatch = Stopwatch()
     with tempfile.TemporaryDirectory() as folder:
-        task = Path(folder, "problems.jsonl")
-        task.write_text("".join(map(_row, word_problems(400, examples=0))))
         progress(f"{steps} steps of {len(chosen)} agents")
-        recipe = _recipe(chosen, task, steps, max_new, method)
+        recipe = recipe_of(chosen, Path(folder), steps, max_new, method)
         train(recipe, Path(folder, "run"), reward_funcs=[rewards], display=stopwatch)
         dtypes = RunReader(Path(folder, "run")).dtypes
     return RealSteps(
@@ -90,7 +88,12 @@ def _row(prompt: Any) -> str:
     return json.dumps({"prompt": prompt.text, "answer": prompt.columns["answer"]}) + "\n"
 
 
-def _recipe(models: Sequence[RealModel], task: Path, steps: int, max_new: int, method: str) -> dict[str, Any]:
+def recipe_of(
+    models: Sequence[RealModel], folder: Path, steps: int, max_new: int, method: str
+) -> dict[str, Any]:
+    """Of keys that every version of hacrl knows; its problems are written to the folder."""
+    task = folder / "problems.jsonl"
+    task.write_text("".join(map(_row, word_problems(400, examples=0))))
     return {
         "agents": [
             {"name": f"{number}-{model.name}", "model": model.directory}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Mapping
 from functools import partial
+from typing import TypeVar
 from weakref import WeakMethod
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from hacrl.agents.errors import AgentError
 from hacrl.agents.ranks import whole
 from hacrl.recipe.settings import OptimiserSettings
+
+T = TypeVar("T")
 
 WEIGHT, MOMENT = "weight/", "exp_avg/"
 """Prefixes of weights and of first moments in `Optimiser.tensors`; the parameter's name follows."""
@@ -92,13 +95,9 @@ def _after_its_gradient(parameter: nn.Parameter, hook: Callable[[Tensor], None])
     parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
 
 
-def _call(collect: WeakMethod[Callable[[str], None]], name: str, _: Tensor) -> None:
-    if (method := collect()) is not None:
-        method(name)
-
-
-def _find(place: WeakMethod[Callable[[str], Tensor]], name: str) -> Tensor | None:
-    return None if (method := place()) is None else method(name)
+def _call(method: WeakMethod[Callable[[str], T]], name: str, *_: Tensor) -> T | None:
+    """What the method finds for a weight; None if its optimiser is gone."""
+    return None if (alive := method()) is None else alive(name)
 
 
 class Optimiser:
@@ -128,7 +127,7 @@ class Optimiser:
         for name, parameter in self.parameters.items():
             if self._masters[name] is not parameter:
                 _after_its_gradient(parameter, partial(_call, WeakMethod(self._collect), name))
-                setattr(parameter, MAIN_GRADIENT, partial(_find, WeakMethod(self._main_gradient), name))
+                setattr(parameter, MAIN_GRADIENT, partial(_call, WeakMethod(self._main_gradient), name))
         masters = list(self._masters.values())
         fused = bool(masters) and masters[0].device.type in ("cpu", "cuda")
         self._adamw = torch.optim.AdamW(

@@ -59,7 +59,7 @@ def test_real_models_are_trained_together(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository's history")
 def test_an_earlier_commit_trains_the_same_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With its own package, from a directory that git knows nothing of afterwards."""
-    monkeypatch.setattr(earlier, "PROMPTS", 2)
+    monkeypatch.setattr(real, "PROMPTS", 2)
     sources = []
 
     def steps(source: Path, *arguments: Any) -> list[float]:
