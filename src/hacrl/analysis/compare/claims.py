@@ -31,7 +31,8 @@ JUDGING = (
     "claim. It *holds* if the whole interval lies above 0, or above minus the margin if the claim has one. "
     "It *does not hold* if the whole interval lies below. Otherwise these runs leave it *not decided*. A "
     "claim about several methods or about each agent holds if it holds for all of them; it is shown for the "
-    "one that speaks most against it."
+    "one that speaks most against it. A claim counts every seed that both its methods have: as long as the "
+    "plan is not finished that can be more than the tables show, and the cell says how many."
 )
 
 
@@ -44,6 +45,8 @@ class ClaimFinding:
     holding: Holding
     whose: str = ""
     """The method or agent that decides, if there are several."""
+    units: int = 0
+    """Independent results behind it: seeds, or the base models behind them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,8 @@ class Evidence:
 
     measured: dict[str, Measured]
     """By method or agent: the difference plus the margin."""
+    units: dict[str, int]
+    """By method or agent: how many independent results."""
 
     @property
     def decisive(self) -> str:
@@ -73,7 +78,9 @@ class Evidence:
         found = self.measured[self.decisive]
         interval = found.interval(level if found.mean > 0 else max(level / len(self.measured), found.finest))
         whose = self.decisive if len(self.measured) > 1 else ""
-        return ClaimFinding(_moved(interval, -margin), HOLDING[verdict_of(interval)], whose)
+        return ClaimFinding(
+            _moved(interval, -margin), HOLDING[verdict_of(interval)], whose, self.units[self.decisive]
+        )
 
 
 def _against(found: Measured) -> tuple[float, float]:
@@ -87,7 +94,10 @@ def judge(claim: Claim, settings: Mapping[str, Experiment]) -> dict[str, ClaimFi
     The settings of a claim are one family of comparisons.
     """
     found = {
-        setting: Evidence({whose: measure(values + claim.margin) for whose, values in differences.items()})
+        setting: Evidence(
+            {whose: measure(values + claim.margin) for whose, values in differences.items()},
+            {whose: len(values) for whose, values in differences.items()},
+        )
         for setting, experiment in settings.items()
         if claim.settings is None or setting in claim.settings
         if (differences := _differences(claim, experiment))
@@ -104,9 +114,9 @@ def _differences(claim: Claim, experiment: Experiment) -> dict[str, Array]:
     outcomes, rivals = experiment.outcomes, compared_with(claim, experiment)
     if not rivals or claim.measure not in outcomes.measures(outcomes.tasks[0]):
         return {}
-    scored = outcomes.scored(outcomes.tasks[0], claim.measure)
     found: dict[str, Array] = {}
     for rival in rivals:
+        scored = experiment.pair(claim.better, rival).scored(outcomes.tasks[0], claim.measure)
         difference = scored[claim.better] - scored[rival]
         if claim.agents == "mean":
             found[rival] = difference.mean(axis=0)
@@ -145,7 +155,7 @@ def claims_section(claims: Sequence[Claim], settings: Mapping[str, Experiment]) 
         each = ", each agent" if claim.agents == "each" else ""
         name = measure_title(claim.measure, next(iter(settings.values())).results).lower()
         heading = f"{claim.text} ({name}: {claim.better} - {_listed(claim)}{margin}{each})"
-        rows.append([heading, *(_cell(found.get(setting)) for setting in settings)])
+        rows.append([heading, *(_cell(found.get(name), shown) for name, shown in settings.items())])
     yield markdown_table(["claim", *settings], rows)
 
 
@@ -166,8 +176,11 @@ def _counted(found: Mapping[str, ClaimFinding]) -> str:
     return "; ".join(parts) or "was not tested"
 
 
-def _cell(finding: ClaimFinding | None) -> str:
+def _cell(finding: ClaimFinding | None, experiment: Experiment) -> str:
     if finding is None:
         return DASH
-    whose = f" ({finding.whose})" if finding.whose else ""
-    return f"{signed(finding.difference)}{whose} **{finding.holding}**"
+    notes = [finding.whose] if finding.whose else []
+    if finding.units > len(experiment.outcomes.units):
+        notes.append(f"{finding.units} seeds")
+    noted = f" ({', '.join(notes)})" if notes else ""
+    return f"{signed(finding.difference)}{noted} **{finding.holding}**"

@@ -15,6 +15,7 @@ import os
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -243,7 +244,7 @@ def complete_part(plan: Plan, done: Iterable[Key]) -> Plan | None:
     and of two parts with as many runs the one with more methods is taken.
     """
     done = set(done)
-    reached = {method: _leading(plan.seeds, method, done) for method in plan.recipes}
+    reached = {method: len(leading_seeds(plan, method, done)) for method in plan.recipes}
     parts = [
         (seeds, [method for method, count in reached.items() if count >= seeds])
         for seeds in range(FEWEST_SEEDS, len(plan.seeds) + 1)
@@ -252,11 +253,6 @@ def complete_part(plan: Plan, done: Iterable[Key]) -> Plan | None:
     return plan.part(methods, plan.seeds[:seeds]) if methods else None
 
 
-def _leading(seeds: Iterable[int], method: str, done: set[Key]) -> int:
-    """How many of the first seeds are done without a gap."""
-    count = 0
-    for seed in seeds:
-        if (method, seed) not in done:
-            break
-        count += 1
-    return count
+def leading_seeds(plan: Plan, method: str, done: set[Key]) -> tuple[int, ...]:
+    """The first seeds of a plan, as far as the method has them without a gap."""
+    return tuple(takewhile(lambda seed: (method, seed) in done, plan.seeds))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -108,7 +108,19 @@ class Experiment:
     """A setting's finished runs and their results."""
 
     outcomes: Outcomes
+    """The same seeds of every method."""
     results: Results
+    by_method: Mapping[str, Outcomes] = field(default_factory=dict)
+    """Methods of a plan that was stopped may have more seeds than all have in common."""
+
+    def pair(self, one: str, other: str) -> Outcomes:
+        """Two methods with every seed that both have."""
+        found = [self.by_method.get(method, self.outcomes) for method in (one, other)]
+        seeds = min((outcomes.plan.seeds for outcomes in found), key=len)
+        return Outcomes(
+            self.outcomes.plan.part([one, other], seeds),
+            {m: o.summaries[m][: len(seeds)] for m, o in zip((one, other), found, strict=True)},
+        )
 
     def accuracy(self, task: str, kind: Measure) -> Accuracy | None:
         """All methods in a measure; None if it was not taken."""

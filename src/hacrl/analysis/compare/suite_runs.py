@@ -8,7 +8,8 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from hacrl.analysis.compare.comparison import current_commit, with_dtypes
-from hacrl.analysis.compare.data import DataFile, complete_part, data_file
+from hacrl.analysis.compare.data import DataFile, MadeWith, complete_part, data_file, leading_seeds
+from hacrl.analysis.compare.outcomes import Outcomes
 from hacrl.analysis.compare.page import Finished, machine, make_page
 from hacrl.analysis.compare.plan import Plan, PlannedRun, forget_settings, write_plan
 from hacrl.analysis.compare.readme import readme_picture, readme_text, with_table
@@ -152,7 +153,9 @@ def complete_experiments(
         part = complete_part(plan, done)
         finished[setting] = Finished(len(done), len(plan.runs()), part)
         if part:
-            experiments[setting] = _experiment(suite, setting, part, file)
+            leading = {method: leading_seeds(plan, method, done) for method in part.recipes}
+            by_method = {m: file.outcomes(plan.part([m], seeds)) for m, seeds in leading.items()}
+            experiments[setting] = _experiment(suite, setting, part, by_method, file.made_with(part))
     if not experiments:
         raise ValueError(
             f"{suite.path}: no setting has two finished seeds of any method; run the plan without --from"
@@ -160,7 +163,10 @@ def complete_experiments(
     return experiments, finished
 
 
-def _experiment(suite: Suite, setting: str, part: Plan, file: DataFile) -> Experiment:
-    outcomes, made = file.outcomes(part), file.made_with(part)
+def _experiment(
+    suite: Suite, setting: str, part: Plan, by_method: Mapping[str, Outcomes], made: MadeWith
+) -> Experiment:
+    shown = len(part.seeds)
+    outcomes = Outcomes(part, {method: own.summaries[method][:shown] for method, own in by_method.items()})
     references = [label for label in suite.references(setting) if label in part.recipes]
-    return Experiment(outcomes, make_results(outcomes, references, made.versions, made.commits))
+    return Experiment(outcomes, make_results(outcomes, references, made.versions, made.commits), by_method)

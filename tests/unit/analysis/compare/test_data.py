@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hacrl.analysis.compare import runner
+from hacrl.analysis.compare.claims import claims_section, judge
 from hacrl.analysis.compare.data import complete_part, data_file
 from hacrl.analysis.compare.packing import pack_column, unpack_column
 from hacrl.analysis.compare.results import make_results
-from hacrl.analysis.compare.suite_runs import in_order, page_from_data, run_suite
+from hacrl.analysis.compare.suite_runs import complete_experiments, in_order, page_from_data, run_suite
 from hacrl.analysis.compare.workers import WorkerPool
 from hacrl.runs.files import StorageError
 from helpers_compare import read
@@ -181,6 +182,21 @@ def test_the_page_of_an_unfinished_plan_says_what_is_missing(tmp_path):
     assert "- pair: 8 of 9 runs are finished; shown are the seeds 0, 1 of every method" in text
     assert "- short: 5 of 15 runs are finished, too few to show" in text
     assert "- 6 runs: 1 settings" in text
+
+
+def test_a_claim_about_an_unfinished_plan_counts_every_seed_that_both_methods_have(tmp_path):
+    claims = [{"text": rival, "better": "hacpo", "worse": rival} for rival in ("gspo", "gspo_x2")]
+    found = finished(tmp_path, seeds=[0, 1, 2], claims=claims)
+    pair = data_file(tmp_path / "page" / "data", "pair")
+    del pair.runs["gspo_x2", 2]
+    experiments, _ = complete_experiments(found, {"pair": pair})
+    shown = experiments["pair"].outcomes.plan.seeds
+    judged = [judge(claim, experiments)["pair"] for claim in found.file.claims]
+    assert shown == (0, 1)
+    assert [finding.units for finding in judged] == [3, 2]
+    assert [finding.difference.mean for finding in judged] == pytest.approx([20 / 40, (20 + 13) / 80])
+    table = "\n".join(claims_section(found.file.claims, experiments))
+    assert table.count("(3 seeds) **holds**") == table.count("seeds) **") == 1, "said where it is not obvious"
 
 
 def test_nothing_to_show_is_an_error_that_says_so(tmp_path):
