@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 LAST_STEPS = 5
 """Over which metrics are averaged."""
 
-TITLES = {
+DRIFT = {
     "kl": "KL from the start",
     "perplexity_before": "perplexity before",
     "perplexity": "perplexity after",
+}
+"""Measures of `hacrl.training.drift`, in the order of their columns."""
+METRICS = {
     "completions/mean_length": "length",
     "completions/clipped_ratio": "cut off",
     "ratio/mean": "ratio",
@@ -25,9 +28,10 @@ TITLES = {
     "gate/accepted": "passes the gate",
     "contextual/brier": "Brier score",
 }
-"""Measures in the order of their columns: of `hacrl.training.drift`, then metrics of an agent or a pair."""
+"""Metrics of an agent or a pair. `kl` is none of them: there it is the penalty in the loss."""
+TITLES = DRIFT | METRICS
 
-_METRIC = re.compile(rf"(agent/|cross/[^/]+->)(?P<agent>[^/]+)/(?P<name>{'|'.join(TITLES)})")
+_METRIC = re.compile(rf"(agent/|cross/[^/]+->)(?P<agent>[^/]+)/(?P<name>{'|'.join(METRICS)})")
 """Of an agent, or of a pair, which counts for its learner."""
 
 

@@ -44,7 +44,7 @@ class Shown:
 
     @property
     def greedy(self) -> float:
-        """What rows are ranked by."""
+        """What the methods of a row are ranked by."""
         return self.results["greedy"].mean
 
 
@@ -70,10 +70,8 @@ def readme_table(readme: Readme, experiments: Mapping[str, Experiment]) -> str:
         shown = []
         for column in columns:
             cell = cells.get(column.title)
-            best = max(
-                (other[column.title].greedy for other in found.values() if column.title in other), default=0.0
-            )
-            shown.append(_cell(cell, several, cell.greedy == best) if cell else DASH)
+            others = [other[column.title] for other in found.values() if column.title in other]
+            shown.append(cell_text(cell, several, others) if cell else DASH)
         budgets = [
             column.experiment.results.budgets[cells[column.title].method]
             for column in columns
@@ -95,7 +93,7 @@ def readme_text(readme: Readme, experiments: Mapping[str, Experiment], picture: 
     agents = any(column.agent != MEAN for column in columns)
     whose, costs = (" and each of them", "") if agents else ("", ", means of these settings")
     reading = (
-        f"{names[0].upper()}{names[1:]}, mean of the agents{whose}, over {runs}; the best in bold. "
+        f"{names[0].upper()}{names[1:]}, mean of the agents{whose}, over {runs}; the best of each in bold. "
         f"Costs are per agent{costs}; CPU seconds are those of training."
     )
     image = f"![Greedy accuracy by method and {'agent' if agents else 'setting'}]({picture})"
@@ -148,9 +146,13 @@ def _shown(label: str, column: Column) -> Shown | None:
     return Shown("" if label == BEFORE else label, results) if results else None
 
 
-def _cell(shown: Shown, several: bool, best: bool) -> str:
-    text = " / ".join(f"{one.mean:.3f}" for one in shown.results.values())
-    return (f"**{text}**" if best else text) + (f" ({shown.method})" if several else "")
+def cell_text(shown: Shown, several: bool, column: Sequence[Shown]) -> str:
+    """A result; the best of its column in each measure is bold."""
+    texts = []
+    for kind, found in shown.results.items():
+        best = max(other.results[kind].mean for other in column)
+        texts.append(f"**{found.mean:.3f}**" if found.mean == best else f"{found.mean:.3f}")
+    return " / ".join(texts) + (f" ({shown.method})" if several else "")
 
 
 def _cost(values: list[float]) -> str:

@@ -34,6 +34,7 @@ def test_what_was_measured_is_averaged_over_seeds_and_shown_by_agent(tmp_path):
         "step": 1,
         f"cross/{source}->{learner}/inside": 0.5,
         f"agent/{source}/completions/mean_length": 9.0,
+        f"agent/{learner}/kl": 0.0,  # the penalty in the loss, not the distance from the start
     }
     first.metrics.write_text(json.dumps(line) + "\n")
     found = besides(outcomes := read(plan))

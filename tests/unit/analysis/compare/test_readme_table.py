@@ -4,8 +4,18 @@ from xml.etree import ElementTree
 
 import pytest
 
-from hacrl.analysis.compare.readme import END, begin, readme_picture, readme_table, readme_text, with_table
+from hacrl.analysis.compare.readme import (
+    END,
+    Shown,
+    begin,
+    cell_text,
+    readme_picture,
+    readme_table,
+    readme_text,
+    with_table,
+)
 from hacrl.analysis.compare.report import DASH
+from hacrl.analysis.compare.statistics import Estimate
 from hacrl.analysis.compare.suite_runs import run_suite, write_readme
 from hacrl.analysis.compare.workers import WorkerPool
 from helpers_suite import finish_all, suite
@@ -37,6 +47,15 @@ def test_rows_settings_the_best_of_several_and_what_they_cost(made):
         "| best of sharing | **0.600** (wide) | **0.500** (hacpo) | 100 | 8 | 3 |",
         "| twice | 0.300 | 0.300 | 100 | 8 | 3 |",
     ]
+
+
+def test_each_measure_has_its_own_best():
+    def shown(greedy, sampled):
+        means = {"greedy": greedy, "pass_at_k": sampled}
+        return Shown("m", {kind: Estimate(mean, mean, mean, 0.05) for kind, mean in means.items()})
+
+    column = [shown(0.5, 0.9), shown(0.6, 0.8)]
+    assert [cell_text(one, False, column) for one in column] == ["0.500 / **0.900**", "**0.600** / 0.800"]
 
 
 def test_of_one_setting_every_agent_has_a_column(made):
