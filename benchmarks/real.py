@@ -17,7 +17,7 @@ from benchmarks.command import JsonFile, Markdown, command, progress, show
 from benchmarks.memory import peak_megabytes
 from benchmarks.real_models import MICRO_BATCH_TOKENS, RealModel
 from benchmarks.real_prompts import word_problems
-from benchmarks.stopwatch import PHASES, Stopwatch
+from benchmarks.stopwatch import CAPABILITY, PHASES, Stopwatch
 from hacrl.analysis.simulate.synthetic import rewards
 from hacrl.analysis.tables import TextTable
 from hacrl.runs.reader import RunReader
@@ -39,6 +39,8 @@ class RealSteps:
     steps: list[float]
     median: float
     phases: dict[str, float]
+    capability: float
+    """Of contextual capability, part of `exchange`; 0 if the method does not need it."""
     peak_megabytes: float
 
 
@@ -80,6 +82,7 @@ def measure_real(models: Sequence[Path], steps: int, max_new: int, method: str, 
         steps=stopwatch.steps,
         median=statistics.median(stopwatch.steps),
         phases={phase: statistics.median(stopwatch.phases[phase]) for phase in PHASES},
+        capability=statistics.median(stopwatch.phases[CAPABILITY]),
         peak_megabytes=peak_megabytes(),
     )
 
@@ -119,6 +122,9 @@ def _table(found: RealSteps) -> TextTable:
         f"tokens, {found.threads} threads"
     )
     rows = [(f"seconds of {phase}, median", f"{seconds:.2f}") for phase, seconds in found.phases.items()]
+    if found.capability:
+        of_step = f"{found.capability:.2f} ({found.capability / found.median:.1%} of a step)"
+        rows.append(("contextual capability, part of exchange, median", of_step))
     whole = f"{found.median:.2f} ({min(found.steps):.2f} to {max(found.steps):.2f})"
     rows += [
         ("seconds of a whole step, median (range)", whole),

@@ -9,13 +9,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import torch
+import typer
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from benchmarks.command import JsonFile, Markdown, Repeats, command, progress, show
-from benchmarks.stopwatch import PHASES, Stopwatch
+from benchmarks.stopwatch import CAPABILITY, Stopwatch
 from benchmarks.workload import SIZES
 from hacrl.analysis.simulate.synthetic import rewards
 from hacrl.analysis.tables import TextTable
@@ -34,22 +35,29 @@ class StepCosts:
 
     phases: dict[str, float]
     """Of the computation, without writing anything."""
+    capability: float
+    """The part of it that contextual capability takes."""
     saving_off: list[float]
     """Whole steps of runs that never save, ..."""
     saving_on: list[float]
     """... and of runs that save after every step, alternating with the others."""
 
 
-def steps(repeats: Repeats = 3, markdown: Markdown = False, json_file: JsonFile = None) -> None:
+def steps(
+    repeats: Repeats = 3,
+    method: Annotated[str, typer.Option(help="How they learn.")] = "hacpo",
+    markdown: Markdown = False,
+    json_file: JsonFile = None,
+) -> None:
     """Show where the time of a training step goes, and what saving after every step adds to it.
 
-    Four agents of size S train with HACPO, alternating with and without saving.
+    Four agents of size S train, alternating with and without saving.
     """
-    costs = measure_steps(repeats)
+    costs = measure_steps(method, repeats)
     show(step_tables(costs), costs, markdown, json_file)
 
 
-def measure_steps(repeats: int) -> StepCosts:
+def measure_steps(method: str, repeats: int) -> StepCosts:
     """Train four random agents of size S, whose responses have full length and are all different.
 
     None of them would be right, so half of them get a reward anyway: otherwise there would be no gradient.
@@ -62,17 +70,22 @@ def measure_steps(repeats: int) -> StepCosts:
             progress(f"round {repeat + 1} of {repeats}, saving {'on' if every == 1 else 'off'}")
             stopwatch = Stopwatch()
             out = Path(folder) / f"run-{repeat}-{every}"
-            train(_recipe(agents, every), out, reward_funcs=[rewards], display=stopwatch)
+            train(_recipe(agents, every, method), out, reward_funcs=[rewards], display=stopwatch)
             whole[every] += stopwatch.steps
             for phase, seconds in stopwatch.phases.items():
                 phases[phase] += seconds
-    return StepCosts({phase: statistics.median(phases[phase]) for phase in PHASES}, whole[NEVER], whole[1])
+    medians = {phase: statistics.median(seconds) for phase, seconds in phases.items()}
+    capability = medians.pop(CAPABILITY)
+    return StepCosts(medians, capability, whole[NEVER], whole[1])
 
 
 def step_tables(costs: StepCosts) -> list[TextTable]:
     """Shares of a step, and the cost of saving."""
     total = sum(costs.phases.values())
     shares = [(phase, f"{seconds:.3f}", f"{seconds / total:.1%}") for phase, seconds in costs.phases.items()]
+    if costs.capability:
+        part = "contextual capability, part of exchange"
+        shares.append((part, f"{costs.capability:.3f}", f"{costs.capability / total:.1%}"))
     off, on = (statistics.median(steps) for steps in (costs.saving_off, costs.saving_on))
     saving = [
         ("without saving", f"{off:.3f}", ""),
@@ -100,10 +113,11 @@ def _make_agent(directory: Path, seed: int) -> Path:
     return directory
 
 
-def _recipe(agents: Sequence[Path], save_every: int) -> dict[str, Any]:
+def _recipe(agents: Sequence[Path], save_every: int, method: str) -> dict[str, Any]:
     return {
         "agents": [{"name": path.name, "model": str(path)} for path in agents],
         "task": "digits",
+        "method": method,
         "steps": STEPS,
         "prompts_per_step": 16,
         "samples_per_prompt": 8,

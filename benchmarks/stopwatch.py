@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from hacrl.training.team import Team
 
 PHASES = ("sample", "verify", "exchange", "update")
+CAPABILITY = "capability"
+"""Contextual capability, a part of `exchange`; methods that do not need it spend no time on it."""
 
 
 class Stopwatch:
@@ -30,7 +32,7 @@ class Stopwatch:
         now = time.perf_counter()
         if self._last is not None:
             self.steps.append(now - self._last)
-            for phase in PHASES:
+            for phase in (*PHASES, CAPABILITY):
                 keys = [key for key in metrics if key.startswith(f"time/{phase}")]
                 self.phases[phase].append(sum(metrics[key] for key in keys))
         self._last = now

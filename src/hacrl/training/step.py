@@ -140,7 +140,8 @@ def build_batch(team: Team, member: Member, received: Delivery, record: StepReco
         mask_truncated=team.recipe.updates.mask_truncated,
     )
     if team.contextual:
-        found = learn_outcomes(team, member, view, received.prompts)
+        with record.timed(f"capability/{member.name}"):
+            found = learn_outcomes(team, member, view, received.prompts)
         view = replace(view, belief=found.after, prompt_omega=found.after.omega(team.recipe.capability.clamp))
         if received.step == record.step:
             record.predictions[member.name] = found

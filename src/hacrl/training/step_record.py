@@ -115,8 +115,8 @@ class StepRecord:
     dropped: Counter[str] = field(default_factory=Counter, metadata=ADD)
     """By asynchronous learner: peers' responses that were too late to train on."""
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float), metadata=ADD)
-    """Time by phase: `sample/<agent>`, `verify`, `wait/<agent>`, `exchange`, `audit`, `update/<agent>`;
-    phases of different agents may overlap."""
+    """Time by phase: `sample/<agent>`, `verify`, `wait/<agent>`, `exchange`, `audit`, `update/<agent>`, and
+    `capability/<agent>` as a part of `exchange`; phases of different agents may overlap."""
     began: float = field(default_factory=time.perf_counter, metadata=EARLIEST)
     """When the step began, on the clock of this process ..."""
     begins: dict[str, float] = field(default_factory=dict, metadata=EARLIEST)

@@ -89,8 +89,8 @@ def test_only_disagreement_fails(
         ("two_cores", TwoCores(ONE, ONE, Spread(3.25, 3.0, 3.5)), "3.25 (3.00 to 3.50)", "gain"),
         (
             "steps",
-            StepCosts({"sample": 1.0, "update": 3.0}, [2.0], [2.5]),
-            "| update | 3.000 | 75.0% |",
+            StepCosts({"sample": 1.0, "update": 3.0}, 0.08, [2.0], [2.5]),
+            "| update | 3.000 | 75.0% |\n| contextual capability, part of exchange | 0.080 | 2.0% |",
             "phases",
         ),
         ("runtimes", Paces(PACE, PACE), "3.25 (3.00 to 3.50)", "together"),

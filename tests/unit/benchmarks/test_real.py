@@ -44,14 +44,19 @@ def test_our_side_generates_responses_of_full_length_in_a_worker(tmp_path: Path)
             worker.ask("some")
 
 
-def test_real_models_are_trained_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("method", "believes"), [("hacpo", False), ("commons", True)])
+def test_real_models_are_trained_together(
+    method: str, believes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(real, "PROMPTS", 2)
     directories = [Path(small_model(tmp_path / name, chat=name == "a").directory) for name in "ab"]
-    found = real.measure_real(directories, steps=3, max_new=4, method="hacpo", threads=1)
+    found = real.measure_real(directories, steps=3, max_new=4, method=method, threads=1)
     assert (found.models, found.dtypes) == (["a", "b"], ["float32", "float32"])
     assert len(found.steps) == 2
     assert found.median == pytest.approx(sum(found.steps) / 2)
     assert 0 < sum(found.phases.values()) < 2 * max(found.steps)
+    assert (found.capability > 0) == believes
+    assert found.capability <= found.phases["exchange"]
     assert found.peak_megabytes > 50
 
 
