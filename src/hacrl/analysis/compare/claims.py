@@ -29,7 +29,8 @@ HOLDING: dict[Verdict, Holding] = {
 JUDGING = (
     "Each claim is a difference between two methods with its interval, corrected over the settings of the "
     "claim. It *holds* if the whole interval lies above 0, or above minus the margin if the claim has one. "
-    "It *does not hold* if the whole interval lies below. Otherwise these runs leave it *not decided*. A "
+    "It *does not hold* if the whole interval lies below. Otherwise these runs leave it *not decided*. "
+    "Nothing is corrected for the number of claims: of twenty, one may be decided by chance. A "
     "claim about several methods or about each agent holds if it holds for all of them; it is shown for the "
     "one that speaks most against it. A claim counts every seed that both its methods have: as long as the "
     "plan is not finished that can be more than the tables show, and the cell says how many."
@@ -148,7 +149,9 @@ def claims_section(claims: Sequence[Claim], settings: Mapping[str, Experiment]) 
     yield "## Claims"
     yield JUDGING
     judged = [(claim, judge(claim, settings)) for claim in claims]
-    yield "\n".join(f"- {claim.text}: {_counted(found)}." for claim, found in judged)
+    yield "\n".join(
+        f"- {claim.text}: {_counted(found)}.{_named_rivals(claim, settings)}" for claim, found in judged
+    )
     rows = []
     for claim, found in judged:
         margin = f", margin {claim.margin:g}" if claim.margin else ""
@@ -164,6 +167,20 @@ def _listed(claim: Claim) -> str:
         return claim.rivals[0]
     equal = " and ".join(cost_title(cost) for cost in claim.equal)
     return f"best of {len(claim.rivals)} others" + (f" with equal {equal}" if equal else "")
+
+
+def _named_rivals(claim: Claim, settings: Mapping[str, Experiment]) -> str:
+    """Of a claim about methods that cost as much: which these are in each setting, unless all do."""
+    named = []
+    for setting, experiment in settings.items():
+        there = experiment.results.methods
+        if claim.better not in there or setting not in (claim.settings or settings):
+            continue
+        rivals = compared_with(claim, experiment)
+        if len(rivals) < sum(rival in there for rival in claim.rivals):
+            named.append(f"{setting}: {', '.join(rivals) or 'none'}")
+    cost = " and ".join(cost_title(cost) for cost in claim.equal)
+    return f" Others with as many {cost}, within 10%: {'; '.join(named)}." if named else ""
 
 
 def _counted(found: Mapping[str, ClaimFinding]) -> str:

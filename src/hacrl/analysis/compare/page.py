@@ -40,6 +40,7 @@ LEGEND = (
     "trained tokens of both are within 10% of each other; *~*: rollouts and updates are, trained tokens "
     "are not. Without a sign the budgets differ; they are in the tables of each setting."
 )
+OTHER_MACHINES = ". CPU seconds of different machines are not comparable: compare updates and tokens"
 BESIDE = (*BUDGET, "cpu_seconds")
 """Costs shown beside every result, per agent."""
 PLOTTED = 8
@@ -114,7 +115,7 @@ def _what_was_run(
         f"reported seeds {_listed(suite.file.seeds)}{bases}",
         f"- {_tuning(suite)}",
         f"- commit {', '.join(commits) or 'unknown'}; {versions}",
-        f"- {'; '.join(machines)}",
+        f"- {'; '.join(machines)}{OTHER_MACHINES if len(machines) > 1 else ''}",
     ]
     yield "\n".join(rows)
     yield from _unfinished(suite, finished)

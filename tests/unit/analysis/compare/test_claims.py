@@ -95,6 +95,9 @@ def test_rivals_with_other_budgets_do_not_count_if_the_claim_says_so(tmp_path):
     assert judge(claim("hacpo", ["gspo"], equal=["updates"]), found) == {}
     text = "\n".join(claims_section([claim("hacpo", rivals, equal=["updates"])], found))
     assert "t (greedy accuracy: hacpo - best of 2 others with equal updates)" in text
+    assert "- t: holds in pair. Others with as many updates, within 10%: pair: gspo_x2." in text
+    text = "\n".join(claims_section([claim("hacpo", ["gspo"], equal=["updates"])], found))
+    assert "- t: was not tested. Others with as many updates, within 10%: pair: none." in text
 
 
 @settings(max_examples=15)
