@@ -116,9 +116,14 @@ class Commons(GspoOnOwn, OwnPrompts):
         return asked & (likelihood >= likelihood[own].quantile(self.familiar))
 
     def metrics(self, view: View, terms: Sequence[LossTerm]) -> dict[str, float]:
-        """How many of its peers' distinct verified responses pass the gate."""
+        """How many of its peers' distinct verified responses pass the gate, and how many as needed ones."""
         offered = distinct(view.table, view.verified) & view.peers & view.new
         if len(terms) < 2 or not bool(offered.any()):
             return {}
-        taken = terms[1].mask & offered
-        return {"gate/accepted": int(taken.sum()) / int(offered.sum()), "gate/offered": int(offered.sum())}
+        taken, count = terms[1].mask & offered, int(offered.sum())
+        needed = taken & self.needed(view)[:, :, None]
+        return {
+            "gate/accepted": int(taken.sum()) / count,
+            "gate/needed": int(needed.sum()) / count,
+            "gate/offered": count,
+        }

@@ -42,6 +42,18 @@ def test_what_the_learner_needs_is_taken_whatever_its_style(own: float, peer: fl
     assert accepted(Commons(), seen) == taken
 
 
+def test_metrics_say_how_many_passed_and_why():
+    """Of the two distinct right texts the usual one is familiar; a helpless learner needs both."""
+    answers = {"a": {"p0": [RIGHT] * 4}, "b": {"p1": [RIGHT, OTHER_STYLE, OTHER_STYLE, WRONG]}}
+
+    def measured(own: float) -> dict[str, float]:
+        seen = view("a", answers=answers, likely={"7": -0.1, "seven": -5.0}, chances={"a": own, "b": 0.9})
+        return Commons().metrics(seen, Commons().loss_terms(seen))
+
+    assert measured(0.5) == {"gate/accepted": 0.5, "gate/needed": 0.0, "gate/offered": 2}
+    assert measured(0.1) == {"gate/accepted": 1.0, "gate/needed": 1.0, "gate/offered": 2}
+
+
 def test_more_confidence_asks_for_a_larger_lead():
     seen = view("a", answers=STYLES, likely={"7": -0.1, "seven": -5.0}, chances={"a": 0.1, "b": 0.34})
     assert accepted(Commons(confidence=0.95), seen) == BOTH

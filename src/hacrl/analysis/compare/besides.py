@@ -26,6 +26,7 @@ METRICS = {
     "ratio/mean": "ratio",
     "inside": "inside the window",
     "gate/accepted": "passes the gate",
+    "gate/needed": "as needed",
     "contextual/brier": "Brier score",
 }
 """Metrics of an agent or a pair. `kl` is none of them: there it is the penalty in the loss."""
