@@ -49,5 +49,6 @@ def test_plans_have_seeds_and_prompts_of_their_own_and_a_kind_nobody_trains_on(n
         for recipe in recipes.values():
             assert recipe.task.settings["seed"] == 1000
             trained = set(recipe.task.settings["kinds"])
+            assert recipe.evaluation.tasks
             assert all(not trained & set(task.settings["kinds"]) for task in recipe.evaluation.tasks)
             assert recipe.evaluation.prompts >= 300

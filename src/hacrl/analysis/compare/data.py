@@ -84,6 +84,8 @@ class MadeWith:
     """Of packages, in the first run."""
     commits: list[str]
     machines: list[str]
+    seconds: float
+    """Of all runs together."""
 
 
 @dataclass
@@ -188,6 +190,7 @@ class DataFile:
             versions=lines[0]["versions"],
             commits=list(dict.fromkeys(line["commit"] for line in lines if line["commit"])),
             machines=list(dict.fromkeys(line["machine"] for line in lines)),
+            seconds=sum(line["seconds"] for line in lines),
         )
 
     def write(self) -> None:

@@ -121,20 +121,18 @@ class Outcomes:
             return None
         return np.asarray(self._column(runs, task, "entropy", when).mean(axis=0))
 
-    def by_kind(self, method: str, task: str) -> dict[str, dict[str, float]]:
+    def by_kind(self, method: str, task: str, when: When) -> dict[str, dict[str, float]]:
         """Kind of prompt -> agent -> greedy accuracy, mean over seeds."""
+        runs = self.before if when == "before" else self.summaries[method]
+        found = {
+            agent: [run["agents"][agent][when][task]["greedy_by_kind"] for run in runs]
+            for agent in self.agents
+        }
         kinds = self.first["agents"][self.agents[0]]["after"][task]["greedy_by_kind"]
         return {
             kind: {
-                agent: float(
-                    np.mean(
-                        [
-                            summary["agents"][agent]["after"][task]["greedy_by_kind"][kind]["mean"]
-                            for summary in self.summaries[method]
-                        ]
-                    )
-                )
-                for agent in self.agents
+                agent: float(np.mean([each[kind]["mean"] for each in of_runs]))
+                for agent, of_runs in found.items()
             }
             for kind in kinds
         }

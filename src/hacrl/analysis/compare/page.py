@@ -110,9 +110,10 @@ def _what_was_run(
         f"Written by `hacrl results {suite.path.as_posix()}`. The outcomes of every run are kept beside this "
         "page; with `--from` and their directory, the command makes it from them again."
     )
+    hours = sum(one.seconds for one in made) / 3600
     rows = [
-        f"- {sum(results.runs for results in found)} runs: {len(found)} settings, each method with the "
-        f"reported seeds {_listed(suite.file.seeds)}{bases}",
+        f"- {sum(results.runs for results in found)} runs, {hours:.1f} hours one after another: {len(found)} "
+        f"settings, each method with the reported seeds {_listed(suite.file.seeds)}{bases}",
         f"- {_tuning(suite)}",
         f"- commit {', '.join(commits) or 'unknown'}; {versions}",
         f"- {'; '.join(machines)}{OTHER_MACHINES if len(machines) > 1 else ''}",

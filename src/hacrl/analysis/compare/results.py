@@ -93,7 +93,8 @@ class Results:
     curves: list[Curves]
     """Empty unless the recipe evaluates during the run."""
     by_kind: dict[str, dict[str, dict[str, dict[str, float]]]]
-    """Greedy accuracy by task, method, kind of prompt and agent; only of tasks with several kinds."""
+    """Greedy accuracy by task, method (first `before training`), kind of prompt and agent; only of tasks with
+    several kinds."""
     alike: dict[str, dict[str, Estimate]]
     """By method, `before` and `after`: share of problems with the same greedy response of two agents."""
     entropy: dict[str, dict[str, Estimate]]
@@ -220,10 +221,11 @@ def _summaries(correct: Array, agents: Sequence[str]) -> dict[str, Estimate]:
 
 
 def _by_kind(outcomes: Outcomes) -> dict[str, dict[str, dict[str, dict[str, float]]]]:
-    found = {
-        task: {method: outcomes.by_kind(method, task) for method in outcomes.plan.recipes}
-        for task in outcomes.tasks
-    }
+    found = {}
+    for task in outcomes.tasks:
+        before = {"before training": outcomes.by_kind("", task, "before")} if outcomes.has_before else {}
+        after = {method: outcomes.by_kind(method, task, "after") for method in outcomes.plan.recipes}
+        found[task] = before | after
     return {task: methods for task, methods in found.items() if len(next(iter(methods.values()))) > 1}
 
 

@@ -181,7 +181,7 @@ def test_the_page_of_an_unfinished_plan_says_what_is_missing(tmp_path):
     text = (tmp_path / "page.md").read_text()
     assert "- pair: 8 of 9 runs are finished; shown are the seeds 0, 1 of every method" in text
     assert "- short: 5 of 15 runs are finished, too few to show" in text
-    assert "- 6 runs: 1 settings" in text
+    assert "- 6 runs, 0.0 hours one after another: 1 settings" in text
 
 
 def test_a_claim_about_an_unfinished_plan_counts_every_seed_that_both_methods_have(tmp_path):

@@ -123,7 +123,9 @@ def test_accuracy_by_kind_of_prompt(planned):
         "easy": {"ada": 1.0, "bob": 1.0},
         "hard": {"ada": 0.25, "bob": 0.0},
     }
-    assert "| gspo | 0.750 (1.00, 0.50) | 0.000 (0.00, 0.00) |" in report(found)
+    text = report(found)
+    assert "| gspo | 0.750 (1.00, 0.50) | 0.000 (0.00, 0.00) |" in text
+    assert "| before training | 0.000 (0.00, 0.00) | 0.000 (0.00, 0.00) |" in text
 
 
 def test_every_pair_is_compared_once(tmp_path):
