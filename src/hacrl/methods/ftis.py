@@ -1,4 +1,4 @@
-"""F-TIS (arXiv 2605.22537): peers' responses, truncated importance sampling, distant failures dropped."""
+"""Our reading of F-TIS (arXiv 2605.22537): peers' responses, truncated ratios, distant failures dropped."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Ftis(GspoOnOwn, OwnPrompts):
     """Agents respond to prompts of their own; whole groups are exchanged (the paper's "vertical")."""
 
     name: Literal["ftis"] = "ftis"
-    """`ftis`."""
+    """`ftis`: our reading of F-TIS."""
     truncation: Above0 = FTIS_TRUNCATION
     """Largest importance weight of a token of a peer's response."""
     kl_limit: AtLeast0 = FTIS_KL_LIMIT

@@ -7,6 +7,7 @@ import torch
 
 from hacrl.agents.features import FEATURES, _projection
 from hacrl.agents.policy import Policy
+from hacrl.algorithm import ContextualCapability
 from hacrl.recipe.settings import UpdatesSettings
 from hacrl.types import Prompt
 from helpers_agents import text_prompts, tiny_model, tiny_tokenizer
@@ -51,3 +52,27 @@ def test_a_random_projection_nearly_keeps_distances():
     assert projected.shape[1] == FEATURES
     ratio = torch.pdist(projected) / torch.pdist(points)
     assert 0.6 < float(ratio.min()) <= float(ratio.max()) < 1.4
+
+
+def test_of_eight_agents_with_wide_states_each_is_known_by_its_skill():
+    """Eight skills, one for each agent; states of width 4,096 that tell them apart only by their mean."""
+    agents, width = 8, 2 * 4096
+    generator = torch.Generator().manual_seed(2)
+    centres = torch.randn(agents, width, generator=generator)
+
+    def step() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        skill = torch.randint(agents, (96,), generator=generator)
+        states = centres[skill] + torch.randn(96, width, generator=generator)
+        chance = torch.where(skill == torch.arange(agents)[:, None], 0.9, 0.1)
+        shares = (torch.rand(agents, 96, 4, generator=generator) < chance[..., None]).double().mean(2)
+        return (states @ _projection(width)).double(), shares, chance
+
+    capability = ContextualCapability(agents, FEATURES)
+    for _ in range(5):
+        features, shares, _ = step()
+        capability.forget()
+        capability.observe(features, shares, torch.ones_like(shares, dtype=torch.bool))
+    features, _, chance = step()
+    belief = capability.believe(features)
+    assert float((belief.mean - chance).square().mean()) < 0.02, "one number per agent would have .07"
+    assert float((belief.mean.argmax(0) == chance.argmax(0)).float().mean()) > 0.95
