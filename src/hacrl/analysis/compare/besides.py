@@ -28,6 +28,7 @@ METRICS = {
     "gate/accepted": "passes the gate",
     "gate/needed": "as needed",
     "contextual/brier": "Brier score",
+    "contextual/spread": "of one number",
 }
 """Metrics of an agent or a pair. `kl` is none of them: there it is the penalty in the loss."""
 TITLES = DRIFT | METRICS
