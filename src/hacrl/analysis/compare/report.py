@@ -166,10 +166,9 @@ def _besides(results: Results) -> Iterator[str]:
     yield (
         "KL from the start is that of an agent's responses before training, in nats; perplexity is that of "
         "plain text, where the recipe asks for them. The others are means over the last steps: length of "
-        "responses in tokens, share that was cut off, how wrong predictions of success were (Brier score, beside "
-        "it the best that one number per agent could have done); "
-        "of peers' responses the ratio, the share inside HACPO's window, the share that passes the gate, and "
-        "the share that passes as needed."
+        "responses in tokens, share that was cut off, how wrong predictions of success were (Brier score, "
+        "and the best that one number per agent could have reached); of peers' responses the ratio, the "
+        "share inside HACPO's window, the share that passes the gate, and the share that passes as needed."
     )
     rows = [
         (method, agent, found)
