@@ -32,6 +32,7 @@ measure scaling
 measure long_responses
 measure two_cores
 measure steps
+measure steps --method commons
 measure runtimes
 measure verifiers
 for model in models/smollm2-135m models/gemma-3-270m; do
@@ -42,6 +43,7 @@ for model in models/smollm2-135m models/gemma-3-270m; do
 done
 measure earlier 85f96a4 --model models/gemma-3-270m
 measure real --model models/smollm2-135m --model models/gemma-3-270m
+measure real --model models/smollm2-135m --model models/gemma-3-270m --method commons
 
 { awk -v marker="$marker" '{ print } $0 == marker { exit }' "$page"; cat "$tables"; } >"$page.new"
 mv "$page.new" "$page"
