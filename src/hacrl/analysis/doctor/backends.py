@@ -21,10 +21,13 @@ WIDE = 400_000_000
 """Parameters of the small model; up to here its layers are as wide as the real one's."""
 HEAD_WIDTH, FEED_FORWARD = 16, 64
 """Of a wider one."""
-UNKNOWN = "its backends are known when the model is loaded"
+ABSENT = "backends are not known until the model is on this machine"
+UNKNOWN = "backends are not known until the model is loaded"
 SMALL = {
     "vocab_size": 128,
     "sliding_window": 8,
+    "chunk_size": 16,  # of Mamba-2: shorter sequences are padded to it, which takes minutes with a wide model
+    "mamba_chunk_size": 16,
     "pad_token_id": None,
     "bos_token_id": None,
     "eos_token_id": None,
@@ -53,9 +56,11 @@ def backend_lines(found: Diagnosis) -> list[str]:
     """What every agent decodes and trains with; agents with the same line share it."""
     names: dict[str, list[str]] = {}
     for plan in found.agents:
-        if plan.facts:
-            backends = planned_backends(found.recipe, found.recipe.agent(plan.name), plan.ranks)
-            names.setdefault(str(backends or UNKNOWN), []).append(plan.name)
+        if config_of(plan.model) is None:
+            line = ABSENT
+        else:
+            line = str(planned_backends(found.recipe, found.recipe.agent(plan.name), plan.ranks) or UNKNOWN)
+        names.setdefault(line, []).append(plan.name)
     return [f"{', '.join(agents)}: {line}" for line, agents in names.items()]
 
 

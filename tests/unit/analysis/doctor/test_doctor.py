@@ -17,6 +17,7 @@ from transformers import (
     GPT2Config,
     LlamaConfig,
     LlamaForCausalLM,
+    Mamba2Config,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
@@ -187,6 +188,17 @@ def test_the_backends_of_an_agent_and_why_no_faster_ones(
     runtime = {"name": "ray"} if "resources" in changes else {}
     recipe = parse_recipe(recipe_with("", agents=[agent], runtime=runtime))
     assert str(planned_backends(recipe, recipe.agents[0], recipe.agents[0].resources.ranks)) == expected
+
+
+def test_every_agent_has_a_line_about_its_backends(tmp_path: Path):
+    """Whatever its architecture; of a model that is not here, it says that they are not known."""
+    Mamba2Config(hidden_size=64, num_hidden_layers=2, num_heads=8, head_dim=16).save_pretrained(tmp_path)
+    (tmp_path / "model.safetensors").touch()
+    named = {"a": str(tmp_path), "b": "some-owner/some-model", "c": "toy:state-c"}
+    agents = [{"name": name, "model": model} for name, model in named.items()]
+    first, second = backends.backend_lines(examine(parse_recipe(recipe_with("", agents=agents))))
+    assert first.startswith("a: decodes with RecomputingDecoder and trains with PaddedScorer; not with ")
+    assert second == "b, c: backends are not known until the model is on this machine"
 
 
 def test_the_quickstart_recipe_can_run():
