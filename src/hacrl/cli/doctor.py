@@ -184,14 +184,15 @@ def _memory_table(found: Diagnosis) -> PlainTable:
 
 def _turns_table(found: Diagnosis) -> PlainTable | None:
     """What the agents would need if they took turns on all GPUs with vLLM; None without a cluster's GPUs."""
+    from hacrl.analysis.doctor.examination import gpus_needed
     from hacrl.analysis.doctor.memory import in_units
     from hacrl.analysis.doctor.turns import turns
 
     known = turns(found)
     if not known:
         return None
-    gpus = round(sum(agent.gpus * agent.ranks for agent in found.agents))
     headings = ("asleep", "handing over", "awake", "per row", "rows", "GPUs")
+    gpus = round(gpus_needed(found))
     title = f"If all agents took turns on these {gpus} GPUs, each with vLLM: memory of each GPU, about"
     table = _table(title, "agent", *headings, "offloaded")
     for turn in known:
@@ -201,7 +202,8 @@ def _turns_table(found: Diagnosis) -> PlainTable | None:
     most, in_cpu = max(turn.needed for turn in known), sum(turn.offloaded for turn in known)
     table.set_caption(
         f"at most {in_units(most)} of {in_units(found.gpu_memory)} on a GPU, {in_units(in_cpu)} of CPU memory"
-        ". Not possible yet; what the columns mean and the formulas are in docs/paper.md"
+        ". runtime.share_devices with engine: vllm does it, but has not been run on a GPU yet; what the "
+        "columns mean and the formulas are in docs/paper.md"
     )
     return table
 

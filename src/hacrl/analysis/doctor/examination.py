@@ -259,9 +259,14 @@ def _look_at_model(found: Diagnosis, key: str, agent: AgentSettings) -> ModelFac
     return facts
 
 
-def _look_for_gpus(found: Diagnosis) -> None:
+def gpus_needed(found: Diagnosis) -> float:
+    """Of a Ray cluster, for all agents together."""
     wanted = [agent.gpus * agent.ranks for agent in found.agents]
-    needed = max(wanted) if found.recipe.runtime.share_devices else sum(wanted)
+    return max(wanted) if found.recipe.runtime.share_devices else sum(wanted)
+
+
+def _look_for_gpus(found: Diagnosis) -> None:
+    needed = gpus_needed(found)
     here = torch.cuda.device_count()
     if found.recipe.runtime.address is None and needed > here:
         message = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hacrl.analysis.doctor.examination import UNKNOWN_PROMPT, AgentPlan, Diagnosis
+from hacrl.analysis.doctor.examination import UNKNOWN_PROMPT, AgentPlan, Diagnosis, gpus_needed
 from hacrl.analysis.doctor.memory import Memory
 from hacrl.analysis.doctor.models import ModelFacts
 
@@ -46,7 +46,7 @@ class Turn:
 
 def turns(found: Diagnosis) -> list[Turn]:
     """For every agent with known sizes; empty unless the agents run on the GPUs of a cluster."""
-    gpus = round(sum(agent.gpus * agent.ranks for agent in found.agents))
+    gpus = round(gpus_needed(found))
     if not gpus or any(not agent.gpus for agent in found.agents):
         return []
     return [

@@ -70,6 +70,17 @@ def test_an_engine_that_does_not_leave_room_is_split():
     assert large.rows > 0
 
 
+def test_agents_that_do_take_turns_have_the_gpus_of_one_of_them():
+    """The same two models on the same 8 GPUs, which are divided in the recipe."""
+    path = RECIPES[0].with_name("size-qwen3-4b-8b.yaml")
+    names = [agent.name for agent in load_recipe(path).agents]
+    shared = ["runtime.share_devices=true", *(f"agents.{name}.resources.ranks=8" for name in names)]
+    divided, in_turns = (turns(examine(load_recipe(path, changes), 80 * 10**9)) for changes in ([], shared))
+    for before, after in zip(divided, in_turns, strict=True):
+        assert after.training == pytest.approx(before.training, rel=1e-6)
+        assert after.handing_over == before.handing_over
+
+
 def test_the_page_has_the_numbers_of_every_pair():
     page = (RECIPES[0].parents[2] / "docs" / "paper.md").read_text()
     for path in RECIPES:
