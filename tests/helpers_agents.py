@@ -18,6 +18,7 @@ from transformers import (
     Gemma3TextConfig,
     GPT2Config,
     Lfm2Config,
+    Llama4TextConfig,
     LlamaConfig,
     MistralConfig,
     Olmo2Config,
@@ -113,6 +114,17 @@ CONFIGS = {
         eos_token_id=EOS,
     ),
     "phi": PhiConfig(**_SMALL),
+    "llama4": Llama4TextConfig(
+        **_GROUPED,
+        head_dim=8,
+        intermediate_size_mlp=48,
+        num_local_experts=2,
+        num_experts_per_tok=1,
+        attention_chunk_size=4,
+        layer_types=["chunked_attention", "full_attention"],
+        no_rope_layers=[1, 0],
+        rope_parameters=dict(_ROPE),
+    ),
 }
 FUSED = ("qwen3", "qwen2", "llama", "gemma3", "mistral", "smollm3", "olmo2")
 

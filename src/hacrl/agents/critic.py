@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from hacrl.agents.backends.body import body_of
 from hacrl.agents.backends.interfaces import Row, response_mask, right_padded
 from hacrl.agents.batching import micro_batches
 from hacrl.agents.errors import NonFiniteLoss
@@ -43,7 +44,7 @@ class ValueModel(nn.Module):
 
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
-        self.body: nn.Module = share_frozen(model.base_model)
+        self.body: nn.Module = share_frozen(body_of(model))
         self.head = ValueHead(model.get_output_embeddings().weight.shape[1], model.device)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

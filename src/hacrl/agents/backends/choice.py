@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from hacrl.agents.backends.body import body_of
 from hacrl.agents.backends.fused import FusedDecoder, FusedScorer, ShardedScorer
 from hacrl.agents.backends.interfaces import Decoder, Row, Scorer, UnsupportedModel
 from hacrl.agents.backends.padded import PaddedScorer, PlainScorer, RecomputingDecoder
@@ -164,7 +165,7 @@ def _first_weights(model: PreTrainedModel) -> Tensor | None:
     if not kinds - {"full_attention", "sliding_attention"}:
         return None
     embeddings = model.get_input_embeddings().weight
-    trained = (p for p in model.base_model.parameters() if p.requires_grad and p is not embeddings)
+    trained = (p for p in body_of(model).parameters() if p.requires_grad and p is not embeddings)
     return next((p for p in trained if p.dim() > 1), None)
 
 

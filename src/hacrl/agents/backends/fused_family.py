@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from hacrl.agents.backends.body import body_of
 from hacrl.agents.backends.projection import supported
 
 
@@ -101,7 +102,7 @@ def obstacle(model: PreTrainedModel) -> str | None:
         config, "use_bidirectional_attention", None
     ):
         return "attention with a softcap or in both directions"
-    linear = (module for module in model.base_model.modules() if hasattr(module, "in_features"))
+    linear = (module for module in body_of(model).modules() if hasattr(module, "in_features"))
     if not all(map(supported, linear)):
         return "quantised layers, or adapters other than plain LoRA without dropout"
     return None

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from hacrl.agents.backends.body import body_of
 from hacrl.agents.backends.fused_family import (
     ACTIVATIONS,
     FAMILY,
@@ -77,7 +78,7 @@ class FusedNetwork:
         if reason:
             raise UnsupportedModel(f"the fused backend does not support {reason}")
         config = model.config
-        self._body = model.base_model
+        self._body = body_of(model)
         self._architecture = FAMILY[config.model_type]
         self._activation = ACTIVATIONS[activation_name(config)]
         self._embedding: nn.Embedding = model.get_input_embeddings()

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from hacrl.agents.backends.body import body_of
 from hacrl.agents.backends.head import OutputHead, target_logps
 from hacrl.agents.backends.interfaces import Row, Tokens, response_mask, right_padded
 from hacrl.agents.ranks import as_forward
@@ -23,7 +24,7 @@ METHOD = "token_logps"
 def padded_states(model: PreTrainedModel, prompts: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
     """The last layer's states [b, t, d] of all tokens of each prompt, and where there is one."""
     ids, mask = right_padded(prompts, model.device)
-    states: Tensor = model.base_model(
+    states: Tensor = body_of(model)(
         input_ids=ids, attention_mask=mask.long(), use_cache=False
     ).last_hidden_state
     return states, mask
@@ -69,7 +70,7 @@ class PaddedScorer:
 
     def __init__(self, model: PreTrainedModel, checkpointing: bool = False) -> None:
         self._model = model
-        self._body: nn.Module = model.base_model
+        self._body: nn.Module = body_of(model)
         self._head = OutputHead(model)
         self._checkpointed: list[nn.Module] = []
         if checkpointing:

@@ -1,6 +1,6 @@
 """Hugging Face modules, each prompt computed once: its cache is repeated for all its responses.
 
-Layers with a sliding window cache all positions, and the model's own masks hide those outside the window.
+Layers that attend to a window or a chunk cache all positions, and the model's own masks hide the others.
 States of convolutions and linear attention are repeated like keys and values. `choice.py` checks it all.
 """
 
@@ -20,6 +20,7 @@ from transformers.cache_utils import (
     LinearAttentionLayer,
 )
 
+from hacrl.agents.backends.body import body_of
 from hacrl.agents.backends.gqa import use_gqa_attention
 from hacrl.agents.backends.head import OutputHead
 from hacrl.agents.backends.interfaces import Row, Tokens, UnsupportedModel, left_padded
@@ -30,7 +31,7 @@ MOST_BUCKETS = 4
 """More buckets save padding but cost one more pass through the Python of every layer."""
 
 
-REPEATABLE = {"full_attention", "sliding_attention", "linear_attention", "conv"}
+REPEATABLE = {"full_attention", "sliding_attention", "chunked_attention", "linear_attention", "conv"}
 """Types of layers whose state after the prompt is all that its responses need."""
 
 
@@ -38,7 +39,7 @@ class Trunk:
     """A causal language model cut in two: hidden states first, the head only where it is needed."""
 
     def __init__(self, model: PreTrainedModel) -> None:
-        self._body: nn.Module = model.base_model
+        self._body: nn.Module = body_of(model)
         self._config = model.config
         self.head = OutputHead(model)
         self.device: torch.device = model.device

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
+from hacrl.agents.backends.body import body_of
 from hacrl.agents.backends.choice import choose_backends
 from hacrl.agents.loading import with_adapters
 from hacrl.analysis.doctor.examination import Diagnosis
@@ -124,6 +125,6 @@ class _FourBit(nn.Linear):
 
 
 def _quantise(model: Any) -> None:
-    for module in model.base_model.modules():
+    for module in body_of(model).modules():
         if type(module) is nn.Linear:
             module.__class__ = _FourBit

@@ -25,7 +25,7 @@ from hacrl.recipe.agent_settings import LoraSettings
 from helpers_agents import CONFIGS, FUSED, random_rows, tiny_model
 
 CPU = torch.device("cpu")
-SHARED = ("qwen3", "llama", "gpt2", "phi", "gemma3", "gemma2", "mistral", "lfm2", "qwen3_next")
+SHARED = ("qwen3", "llama", "gpt2", "phi", "gemma3", "gemma2", "mistral", "lfm2", "qwen3_next", "llama4")
 SCORERS = [(SharedPrefixScorer, architecture) for architecture in SHARED]
 SCORERS += [(FusedScorer, architecture) for architecture in FUSED]
 
