@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
+    Gemma3Config,
     Gemma3TextConfig,
     GPT2Config,
     Lfm2Config,
@@ -78,6 +79,26 @@ CONFIGS = {
         sliding_window=6,
         layer_types=["sliding_attention", "full_attention"],
     ),
+    "gemma3_vision": Gemma3Config(
+        text_config={
+            **_GROUPED,
+            "head_dim": 8,
+            "sliding_window": 6,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        vision_config={
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "image_size": 28,
+            "patch_size": 14,
+        },
+        mm_tokens_per_image=4,
+        image_token_index=VOCABULARY,
+        boi_token_index=VOCABULARY,
+        eoi_token_index=VOCABULARY,
+    ),
     "mistral": MistralConfig(**_GROUPED, head_dim=8, sliding_window=5, rope_parameters=dict(_ROPE)),
     "smollm3": SmolLM3Config(**_GROUPED, no_rope_layers=[1, 0], rope_parameters=dict(_ROPE)),
     "olmo2": Olmo2Config(**_GROUPED, rope_parameters=dict(_ROPE)),
@@ -126,7 +147,7 @@ CONFIGS = {
         rope_parameters=dict(_ROPE),
     ),
 }
-FUSED = ("qwen3", "qwen2", "llama", "gemma3", "mistral", "smollm3", "olmo2")
+FUSED = ("qwen3", "qwen2", "llama", "gemma3", "gemma3_vision", "mistral", "smollm3", "olmo2")
 
 
 def tiny_model(architecture: str, seed: int = 0) -> PreTrainedModel:

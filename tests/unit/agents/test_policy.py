@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -234,6 +235,23 @@ def test_a_saved_agent_is_anybodys_model(tmp_path: Path) -> None:
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path)
     assert all(torch.equal(p, weights(policy)[name]) for name, p in theirs.named_parameters())
     assert load_file(tmp_path / "model.safetensors").keys() <= theirs.state_dict().keys()
+
+
+def test_a_model_with_a_vision_tower_is_saved_with_it(tmp_path: Path) -> None:
+    """Its language model is trained; the rest is written as it was loaded, under the same names."""
+    loaded, saved = tmp_path / "loaded", tmp_path / "saved"
+    tiny_model("gemma3_vision").save_pretrained(loaded)
+    tiny_tokenizer().save_pretrained(loaded)
+    policy = Policy.load("ada", loaded, optimiser=FAST)
+    assert policy.backends == {"decode": "FusedDecoder", "train": "FusedScorer"}
+    policy.update(MINI_BATCHES, likelihood)
+    policy.save(saved)
+    assert json.loads((saved / "config.json").read_text())["model_type"] == "gemma3"
+    before, after = (load_file(folder / "model.safetensors") for folder in (loaded, saved))
+    assert before.keys() == after.keys()
+    for name, weight in before.items():
+        of_images = "vision_tower" in name or "multi_modal_projector" in name
+        assert torch.equal(after[name], weight) == of_images, name
 
 
 def test_fingerprints_follow_the_weights_and_nothing_else() -> None:

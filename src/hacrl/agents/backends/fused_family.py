@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from hacrl.agents.backends.body import body_of
 from hacrl.agents.backends.projection import supported
 
 
@@ -83,8 +82,8 @@ def layer_ropes(config: Any) -> list[str]:
 
 
 def obstacle(model: PreTrainedModel) -> str | None:
-    """What the fused backend does not support about this model, if anything."""
-    config = model.config
+    """What the fused backend does not support about this model's language model, if anything."""
+    config = model.config.get_text_config()
     if config.model_type not in FAMILY:
         return f"the architecture {config.model_type!r}"
     ropes = config.rope_parameters
@@ -102,7 +101,7 @@ def obstacle(model: PreTrainedModel) -> str | None:
         config, "use_bidirectional_attention", None
     ):
         return "attention with a softcap or in both directions"
-    linear = (module for module in body_of(model).modules() if hasattr(module, "in_features"))
+    linear = (module for module in model.get_decoder().modules() if hasattr(module, "in_features"))
     if not all(map(supported, linear)):
         return "quantised layers, or adapters other than plain LoRA without dropout"
     return None

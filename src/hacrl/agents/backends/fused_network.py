@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
-from hacrl.agents.backends.body import body_of
 from hacrl.agents.backends.fused_family import (
     ACTIVATIONS,
     FAMILY,
@@ -77,8 +76,8 @@ class FusedNetwork:
         reason = obstacle(model)
         if reason:
             raise UnsupportedModel(f"the fused backend does not support {reason}")
-        config = model.config
-        self._body = body_of(model)
+        config = model.config.get_text_config()
+        self._body = model.get_decoder()  # without the vision tower that some models have beside it
         self._architecture = FAMILY[config.model_type]
         self._activation = ACTIVATIONS[activation_name(config)]
         self._embedding: nn.Embedding = model.get_input_embeddings()

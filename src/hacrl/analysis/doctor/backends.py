@@ -106,6 +106,9 @@ def _small_model(config: Any) -> Any:
             setattr(text, name, value[:needed])
     text.num_hidden_layers = min(layers, needed)
     _set_where_present(text, SMALL)
+    for name in small.sub_configs:
+        if getattr(small, name) is not text:
+            _set_where_present(getattr(small, name), {"num_hidden_layers": 1})
     with torch.device("meta"):
         wide = AutoModelForCausalLM.from_config(small).num_parameters() > WIDE
     if wide:

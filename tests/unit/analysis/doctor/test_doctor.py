@@ -13,6 +13,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import (
+    Gemma3Config,
     Gemma3TextConfig,
     GPT2Config,
     LlamaConfig,
@@ -131,6 +132,11 @@ def test_the_report_of_a_recipe_that_can_run(model: str, tmp_path: Path):
 ALIKE = {"hidden_size": 16, "num_hidden_layers": 8, "num_attention_heads": 2, "num_key_value_heads": 1}
 MODELS: dict[str, Any] = {
     "fused": Gemma3TextConfig(**ALIKE, head_dim=8, intermediate_size=16, vocab_size=262_144),
+    # Gemma-3-4B: its vision tower is made with one of its 27 layers.
+    "vision": Gemma3Config(
+        text_config={"hidden_size": 2560, "intermediate_size": 10_240, "num_hidden_layers": 34},
+        vision_config={"hidden_size": 1152, "intermediate_size": 4304, "num_hidden_layers": 27},
+    ),
     "other": GPT2Config(n_embd=16, n_layer=8, n_head=2, vocab_size=50_000),
     # Llama-3.1-8B: two of its layers have 436M weights, more than doctor makes.
     "wide": LlamaConfig(
@@ -162,6 +168,7 @@ MODELS: dict[str, Any] = {
             "FusedScorer: the fused backend does not support quantised layers, or adapters other than plain "
             "LoRA without dropout",
         ),
+        ("vision", {}, "decodes with FusedDecoder and trains with FusedScorer"),
         ("wide", {}, "decodes with FusedDecoder and trains with FusedScorer"),
         (
             "fused",
@@ -176,7 +183,7 @@ MODELS: dict[str, Any] = {
             "ShardedScorer: the fused backend does not support the architecture 'gpt2'",
         ),
     ],
-    ids=["fused", "generic", "adapters", "4 bits", "wide", "ranks", "generic ranks"],
+    ids=["fused", "generic", "adapters", "4 bits", "vision", "wide", "ranks", "generic ranks"],
 )
 def test_the_backends_of_an_agent_and_why_no_faster_ones(
     kind: str, changes: dict[str, Any], expected: str, tmp_path: Path
