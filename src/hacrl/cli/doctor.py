@@ -94,11 +94,12 @@ def _report(found: Diagnosis) -> None:
             show(table)
     for line in _precision_lines(found) + backend_lines(found) + found.peers + _task_lines(found):
         say(line)
-    for agent in found.agents:
-        if agent.first_prompt is not None:
-            text, tokens = agent.first_prompt
-            say(f"First prompt of {agent.name}, {tokens} tokens:")
-            for line in text.split("\n"):
+    prompts = {agent.name: agent.first_prompt for agent in found.agents} | found.sent
+    for name, prompt in prompts.items():
+        if prompt is not None:
+            length = "its server counts the tokens" if prompt.tokens is None else f"{prompt.tokens} tokens"
+            say(f"First prompt of {name}, {length}:")
+            for line in prompt.text.split("\n"):
                 say(f"  {printable(line, LONGEST_LINE)}")
     for note in found.notes:
         say(f"note {note.key}: {note.message}")

@@ -16,12 +16,12 @@ from hacrl.agents.precision import Precision, Sizes, choose_precision
 from hacrl.analysis.doctor.memory import Memory, cluster_gpu_memory, estimate, ranks_of
 from hacrl.analysis.doctor.models import ModelFacts, is_elsewhere, look_at
 from hacrl.analysis.doctor.peers import look_at_peer, look_at_server
-from hacrl.analysis.doctor.prompts import Written, written_for
+from hacrl.analysis.doctor.prompts import Written, sent_to, written_for
 from hacrl.defaults import usual_learning_rate
 from hacrl.huggingface import offline
 from hacrl.own_code import load_named
 from hacrl.pool import SharedPoolError, open_place, pool_key
-from hacrl.recipe import AgentSettings, Recipe, TaskSettings
+from hacrl.recipe import AgentSettings, EndpointSettings, Recipe, TaskSettings
 from hacrl.recipe.problems import Problem, nearest
 from hacrl.recipe.settings import PoolSettings
 from hacrl.rewards.verifiers import VERIFIERS
@@ -80,6 +80,8 @@ class Diagnosis:
     agents: list[AgentPlan] = field(default_factory=list)
     peers: list[str] = field(default_factory=list)
     """A line about every peer that has no model."""
+    sent: dict[str, Written] = field(default_factory=dict)
+    """The task's first prompt as each endpoint is sent it, by the name of the peer."""
     task: Task | None = None
     errors: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
@@ -113,11 +115,18 @@ def examine(recipe: Recipe, gpu_memory: int | None = None) -> Diagnosis:
         if agent.has_model:
             found.agents.append(_plan(found, position))
         elif agent.name in recipe.heard:
-            key = f"agents.{position}.source"
-            line = found.attempt(key, partial(look_at_peer, recipe, agent, found.task))
-            found.peers += [line] if line else []
+            _look_at_peer(found, position)
     _look_for_gpus(found)
     return found
+
+
+def _look_at_peer(found: Diagnosis, position: int) -> None:
+    agent, key = found.recipe.agents[position], f"agents.{position}"
+    line = found.attempt(f"{key}.source", partial(look_at_peer, found.recipe, agent, found.task))
+    found.peers += [line] if line else []
+    if isinstance(agent.source, EndpointSettings) and found.task and found.task.train:
+        sent = found.attempt(key, partial(sent_to, agent, found.task.train[0]))
+        found.sent |= {agent.name: sent} if sent else {}
 
 
 def _look_at_pool(found: Diagnosis, pool: PoolSettings) -> None:
@@ -153,7 +162,9 @@ def _look_at_task(found: Diagnosis, key: str, section: TaskSettings) -> Task | N
         except ValueError as error:
             if not isinstance(error.__cause__, ConnectionError):
                 raise
-            found.notes.append(Problem(key, f"{section.name} is not on this machine: not checked"))
+            unseen = ", and no first prompt is shown" if key == "task" else ""
+            note = f"{section.name} is not on this machine: not checked{unseen}"
+            found.notes.append(Problem(key, note))
             return None
 
     return found.attempt(key, look)
@@ -255,7 +266,8 @@ def _look_at_model(found: Diagnosis, key: str, agent: AgentSettings) -> ModelFac
         facts = replace(facts, trained=0)
     if is_elsewhere(agent.model):
         sizes = "its published sizes are used" if facts else "its size is not known"
-        found.notes.append(Problem(f"{key}.model", f"{agent.model} is not on this machine: {sizes}"))
+        note = f"{agent.model} is not on this machine: {sizes}, and its first prompt is not shown"
+        found.notes.append(Problem(f"{key}.model", note))
     return facts
 
 

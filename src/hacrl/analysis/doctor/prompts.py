@@ -1,4 +1,4 @@
-"""A prompt as an agent's model sees it, without loading the model."""
+"""A prompt as an agent's model sees it, or as an endpoint is sent it, without loading or asking a model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from transformers import PreTrainedTokenizerBase
 
-from hacrl.agents.rendering import Rendering
+from hacrl.agents.rendering import Rendering, chat_messages
 from hacrl.analysis.doctor.models import is_elsewhere, local_config
 from hacrl.recipe import AgentSettings
 from hacrl.training.team_setup import tokenizer_of
@@ -17,7 +17,8 @@ class Written(NamedTuple):
     """A prompt with the agent's templates, special tokens by their names."""
 
     text: str
-    tokens: int
+    tokens: int | None
+    """None: an endpoint counts them."""
 
 
 def written_for(agent: AgentSettings, prompt: Prompt) -> Written | None:
@@ -29,6 +30,12 @@ def written_for(agent: AgentSettings, prompt: Prompt) -> Written | None:
         prompt
     )
     return Written(str(tokenizer.decode(ids)), len(ids))
+
+
+def sent_to(agent: AgentSettings, prompt: Prompt) -> Written:
+    """To an endpoint, which gets chat messages. Raises `ValueError` if they cannot be written."""
+    messages = chat_messages(prompt, agent)
+    return Written("\n".join(f"{message['role']}: {message['content']}" for message in messages), None)
 
 
 def _eos_ids(agent: AgentSettings, tokenizer: PreTrainedTokenizerBase) -> list[int] | None:

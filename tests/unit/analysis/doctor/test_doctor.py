@@ -684,6 +684,28 @@ def test_the_first_prompt_of_every_agent_is_shown_as_its_model_sees_it(model: st
     assert f"First prompt of b, {1 + len(first)} tokens:\n  <s>{first}\n" in shown
 
 
+def test_what_an_endpoint_is_sent_is_shown_too(model: str, tmp_path: Path) -> None:
+    values = recipe_with(model, method="commons")
+    far = {"name": "far", "model": "large", "source": {"url": "http://127.0.0.1:9/v1"}}
+    prompting = {"system_prompt": "Be brief.", "prompt_template": "Solve {prompt}"}
+    values["agents"] = [values["agents"][0], far | prompting]
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(values))
+    first = load_task(parse_recipe(values).task).train[0].text
+    shown = CliRunner().invoke(app, ["doctor", str(path)]).output
+    head = "First prompt of far, its server counts the tokens:"
+    assert f"{head}\n  system: Be brief.\n  user: Solve {first}\n" in shown
+
+
+def test_a_prompt_that_is_not_shown_has_a_note_that_says_so(model: str) -> None:
+    values = recipe_with(model, task="math", method="gspo", agents=[{"name": "a", "model": "some/model"}])
+    found = examine(parse_recipe(values))
+    assert found.agents[0].first_prompt is None
+    assert [note.key for note in found.notes] == ["task", "agents.0.model"]
+    assert found.notes[0].message.endswith("not checked, and no first prompt is shown")
+    assert found.notes[1].message.endswith("its size is not known, and its first prompt is not shown")
+
+
 def test_a_prompt_that_an_agent_cannot_write_is_an_error(model: str) -> None:
     values = recipe_with(model)
     values["agents"][1]["system_prompt"] = "Be brief."
