@@ -47,6 +47,28 @@ def test_without_a_task_real_models_get_word_problems(hardware: str, tmp_path: P
     assert recipe.updates.gradient_checkpointing == (hardware == "gpu")
 
 
+@pytest.mark.parametrize("hardware", ["cpu", "gpu", "ray"])
+@pytest.mark.parametrize(
+    "models",
+    [
+        (),
+        ("--model", "toy:state-a", "--model", "toy:state-b", "--method", "hacpo"),
+        ("--model", "some-owner/some-model", "--model", "other=some-owner/another"),
+    ],
+    ids=["default", "toys", "hub"],
+)
+def test_the_doctor_accepts_what_options_have_written(
+    models: tuple[str, ...], hardware: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models, tasks and GPUs that are not here are noted."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    file = tmp_path / "recipe.yaml"
+    written(file, *models, "--hardware", hardware)
+    result = CliRunner().invoke(app, ["doctor", str(file)])
+    assert result.exit_code == 0, result.output
+    assert "This recipe can run" in result.stdout
+
+
 def test_the_same_model_twice_is_two_agents(tmp_path: Path) -> None:
     recipe = written(tmp_path / "recipe.yaml", *("--model", "toy:state-a") * 3)
     assert [agent.name for agent in recipe.agents] == ["state-a", "state-a-2", "state-a-3"]
