@@ -41,8 +41,13 @@ def network(architecture: str) -> PreTrainedModel:
     return model
 
 
-def agent(architecture: str, engine: VllmSettings | None = None, lora: LoraSettings | None = None) -> Policy:
-    """Named ada; the same weights with every engine."""
+def agent(
+    architecture: str,
+    engine: VllmSettings | None = None,
+    lora: LoraSettings | None = None,
+    stop: tuple[str, ...] = (),
+) -> Policy:
+    """Named ada; the same weights with every engine, which reads text only if it is started with `stop`."""
     optimiser = OptimiserSettings(learning_rate=1e-2, kl=0.0)
     model = network(architecture)
     return Policy(
@@ -52,7 +57,7 @@ def agent(architecture: str, engine: VllmSettings | None = None, lora: LoraSetti
         optimiser=optimiser,
         lora=lora,
         engine=engine,
-        sampling=SamplingSettings(max_rows=64),
+        sampling=SamplingSettings(max_rows=64, stop=stop),
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from hacrl.agents.policy import Policy
-from hacrl.agents.sampler import nucleus
+from hacrl.agents.sampler import nucleus, restricted
 from hacrl.recipe.settings import SamplingSettings
 from helpers_agents import likelihood, random_rows, text_prompts, training_rows
 from helpers_real_vllm import BOUND, GREEDY, SMALL_CACHE, agent, largest_difference, network
@@ -73,6 +74,22 @@ def test_temperature_and_top_p_mean_the_same(policy: Policy, architecture: str) 
     kept = nucleus((logits / 2.0).softmax(-1)[None], 0.8)[0]
     expected = kept / kept.sum()
     assert len(drawn) > 3
+    assert all(expected[token] > 0 for token in drawn)
+    distance = sum(abs(drawn[token] / 600 - float(p)) for token, p in enumerate(expected)) / 2
+    assert distance < 0.1, "about 0.04 is expected of 600 draws"
+
+
+@pytest.mark.parametrize("limit", [{"top_k": 5}, {"min_p": 0.6}], ids=["top_k", "min_p"])
+def test_top_k_and_min_p_mean_the_same(limit: dict[str, Any], policy: Policy, architecture: str) -> None:
+    (prompt,) = text_prompts(1)
+    sampling = SamplingSettings(max_new_tokens=1, temperature=2.0, **limit)
+    drawn = Counter(r.token_ids[0] for r in policy.sample([prompt], 600, sampling, seed=0))
+    ids = torch.tensor([policy.encoder.encode_prompt(prompt)])
+    with torch.inference_mode():
+        logits = network(architecture)(ids).logits[0, -1]
+    kept = restricted((logits / 2.0).softmax(-1)[None], sampling)[0]
+    expected = kept / kept.sum()
+    assert 1 < int((kept > 0).sum()) < len(kept)
     assert all(expected[token] > 0 for token in drawn)
     distance = sum(abs(drawn[token] / 600 - float(p)) for token, p in enumerate(expected)) / 2
     assert distance < 0.1, "about 0.04 is expected of 600 draws"

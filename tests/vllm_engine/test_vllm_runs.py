@@ -51,6 +51,22 @@ def test_a_second_engine_ends_the_first_and_works() -> None:
     assert [r.token_ids for r in after] == [r.token_ids for r in before]
 
 
+def test_stop_strings_end_the_same_responses_in_the_same_place() -> None:
+    """One token of the first response, and two that follow each other in the second."""
+    plain, prompts = agent("llama"), text_prompts(12)
+    texts = [r.text for r in plain.sample(prompts, 1, GREEDY, seed=0)]
+    stop = (texts[0][5], texts[1][3:5])
+    policy = agent("llama", SMALL_CACHE, stop=stop)
+    for include in (False, True):
+        sampling = GREEDY.model_copy(update={"stop": stop, "include_stop": include})
+        found = policy.sample(prompts, 1, sampling, seed=0)
+        wanted = plain.sample(prompts, 1, sampling, seed=0)
+        assert {r.stop for r in wanted} >= set(stop)
+        for name in ("token_ids", "text", "ending", "stop", "finish_reason"):
+            assert [getattr(r, name) for r in found] == [getattr(r, name) for r in wanted], name
+        assert largest_difference(found) < BOUND
+
+
 @pytest.mark.parametrize("merged", [False, True])
 def test_adapters_are_loaded_as_such_or_merged(merged: bool) -> None:
     prompts, rows = text_prompts(12), training_rows(random_rows(4, 2))
