@@ -14,4 +14,4 @@ def body_of(model: PreTrainedModel) -> PreTrainedModel:
     body: PreTrainedModel = model.base_model
     if body is not model:
         return body
-    return next(part for part in model.children() if isinstance(part, PreTrainedModel))
+    return next((part for part in model.children() if isinstance(part, PreTrainedModel)), model)
