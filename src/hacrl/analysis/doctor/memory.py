@@ -105,7 +105,7 @@ def _activations(recipe: Recipe, facts: ModelFacts, row: int, width: int, critic
     whole = facts.layers * per_layer
     kept = facts.layers * facts.hidden + per_layer if recipe.updates.gradient_checkpointing else whole
     logits = tokens * facts.vocabulary
-    in_blocks = width * logits if logits > LOGITS_AT_ONCE and width * logits <= KEPT_BYTES else 0
+    in_blocks = min(width * logits, KEPT_BYTES) if logits > LOGITS_AT_ONCE else 0
     own = tokens * kept * width + 8 * min(logits, LOGITS_AT_ONCE) + in_blocks
     # A critic has no logits, but it does not recompute activations either.
     return max(own, tokens * whole * width) if critic else own

@@ -181,19 +181,18 @@ def test_under_an_optimiser_gradients_in_half_precision_are_added_in_fp32_at_onc
     assert optimiser.gradients() == {}
 
 
-@pytest.mark.parametrize(("limit", "kept"), [(40 * 53 * 4, 40 * 53 * 4), (40 * 53 * 4 - 1, 0)])
+@pytest.mark.parametrize(("blocks", "words"), [(8, 53), (7.5, 49), (1, 7), (0, 0)])
 def test_what_is_kept_for_the_backward_pass_has_a_limit(
-    limit: int, kept: int, small_blocks: None, monkeypatch: pytest.MonkeyPatch
+    blocks: float, words: int, small_blocks: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beyond it nothing is, whatever the vocabulary, and the gradient is the same."""
+    """As many of the 8 blocks of at most 7 words as there is room for; the gradient is the same."""
     model = model_with("plain", 53, torch.float32)
     hidden, targets = torch.randn(40, 16), torch.randint(53, (40,))
     truth = differentiated(lambda states: OutputHead(model).logps(states, targets), hidden, model.lm_head)
-    monkeypatch.setattr(head, "KEPT_BYTES", limit)
+    monkeypatch.setattr(head, "KEPT_BYTES", int(blocks * 40 * 7 * 4))
     model.zero_grad()
     logps = OutputHead(model).logps(hidden.clone().requires_grad_(), targets)
-    blocks = logps.grad_fn.kept.values()  # type: ignore[union-attr]
-    assert sum(block.nbytes for block in blocks) == kept
+    assert sum(block.nbytes for block in logps.grad_fn.kept.values()) == 40 * words * 4  # type: ignore[union-attr]
     found = differentiated(lambda states: OutputHead(model).logps(states, targets), hidden, model.lm_head)
     for ours, theirs in zip(found, truth, strict=True):
         assert torch.equal(ours, theirs)
