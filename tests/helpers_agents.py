@@ -11,7 +11,9 @@ from typing import Any
 import torch
 from tokenizers import Tokenizer, decoders, models
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from transformers import (
     AutoModelForCausalLM,
     Gemma2Config,
@@ -249,6 +251,30 @@ class Counted(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self.calls += func.overloadpacket.__name__ == self._name
         return func(*args, **(kwargs or {}))
+
+
+class Live(TorchDispatchMode):
+    """The most bytes of computed tensors that were there at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+        self._sizes: dict[StorageWeakRef, int] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = {tensor.untyped_storage()._cdata for tensor in tree_leaves((args, kwargs)) if _dense(tensor)}
+        for tensor in filter(_dense, tree_leaves(result)):
+            storage = tensor.untyped_storage()
+            if storage._cdata not in given:  # views, and what is changed in place, are not new
+                self._sizes[StorageWeakRef(storage)] = storage.nbytes()
+        self._sizes = {storage: size for storage, size in self._sizes.items() if not storage.expired()}
+        self.most = max(self.most, sum(self._sizes.values()))
+        return result
+
+
+def _dense(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.layout == torch.strided
 
 
 class Largest(TorchDispatchMode):

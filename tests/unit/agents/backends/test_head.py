@@ -20,7 +20,7 @@ from hacrl.agents.backends.prefix_cache import SharedPrefixScorer
 from hacrl.agents.loading import with_adapters
 from hacrl.agents.optimiser import Optimiser, add_in_parts
 from hacrl.recipe.agent_settings import LoraSettings
-from helpers_agents import SLOW, Counted, Largest, random_rows, tiny_model
+from helpers_agents import SLOW, Counted, Largest, Live, random_rows, tiny_model
 from helpers_ranks import together
 
 SIZES = {
@@ -106,18 +106,36 @@ def test_states_in_half_precision_have_log_probs_and_weight_gradients_in_full(sm
 
 
 @pytest.mark.parametrize("scorer", [FusedScorer, ShardedScorer, SharedPrefixScorer, PaddedScorer])
-def test_no_scorer_ever_holds_more_than_a_block_of_logits(
+def test_no_scorer_ever_holds_more_logits_than_a_block_and_what_it_may_keep(
     scorer: Callable[[Any], Scorer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A vocabulary of 8192 and 130 tokens: a million logits in all, blocks of 2^15."""
+    """141 tokens and blocks of 2^15 logits; all logits are 4 or 8 MB, all other tensors are small."""
     monkeypatch.setattr(head, "LOGITS_AT_ONCE", 1 << 15)
-    model, rows = model_with("plain", 8192, torch.float32), random_rows(4, 6)
+    rows = random_rows(4, 6)
     tokens = sum(len(response) for _, response in rows)
-    weights = 8192 * 16
-    assert tokens * 8192 > 4 * weights
-    with Largest() as largest:
-        torch.autograd.backward(scorer(model).logps(rows).sum())
-    assert largest.elements == weights, "the gradient of the weights themselves"
+
+    def most(vocabulary: int, kept: int, gradients: bool = True) -> int:
+        """Bytes at the same time beside the gradient of the head."""
+        monkeypatch.setattr(head, "KEPT_BYTES", kept)
+        model = model_with("plain", vocabulary, torch.float32)
+        model.get_input_embeddings().requires_grad_(False)
+        with Live() as live, torch.set_grad_enabled(gradients):
+            logps = scorer(model).logps(rows)
+            if gradients:
+                torch.autograd.backward(logps.sum())
+        return live.most - gradients * model.lm_head.weight.nbytes
+
+    few, many = 1 << 20, 1 << 21
+    assert tokens * 8192 * 4 > 2 * many
+    small, large = (
+        (most(vocabulary, 8 * many, gradients=False), *(most(vocabulary, kept) for kept in (0, few, many)))
+        for vocabulary in (8192, 16384)
+    )
+    assert small == large
+    without, recomputed, kept, more = small
+    assert max(without, recomputed) < few
+    assert kept - recomputed <= few
+    assert 0.9 * (many - few) < more - kept <= many - few
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
