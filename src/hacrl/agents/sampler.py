@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -25,7 +26,7 @@ _LARGE_VOCABULARY = 1 << 14
 """From here on a token is drawn in two steps."""
 _BLOCK = 512
 _PICKED_AT_ONCE = 1 << 20
-"""Logits on a CPU whose weights stay in its cache."""
+"""Logits on a CPU whose weights stay in its cache. All rows of a large vocabulary would take gigabytes."""
 
 _RESOLUTION = 1 << 23
 """Uniforms are multiples of 2^-23: below 1 by a margin that survives a float32 multiplication."""
@@ -138,14 +139,20 @@ def pick(logits: Tensor, uniforms: Tensor, sampling: SamplingSettings) -> tuple[
     Inverse-CDF sampling: the first token whose cumulative probability exceeds the row's uniform number.
     """
     everything = (sampling.temperature, sampling.top_p, sampling.min_p, sampling.top_k) == (1, 1, 0, None)
-    if everything and logits.shape[1] >= _LARGE_VOCABULARY:
-        on_cpu = logits.device.type == "cpu"
-        at_once = max(1, _PICKED_AT_ONCE // logits.shape[1]) if on_cpu else len(logits)
-        parts = zip(torch.split(logits, at_once), torch.split(uniforms, at_once), strict=True)
-        picked = [_pick_in_blocks(rows.float(), numbers) for rows, numbers in parts]
-        tokens, logps = (torch.cat(column) for column in zip(*picked, strict=True))
-        return tokens, logps
-    logps = logits.float().log_softmax(-1)
+    large = logits.shape[1] >= _LARGE_VOCABULARY
+    choose = _pick_in_blocks if everything and large else partial(_pick_shaped, sampling=sampling)
+    if not large or logits.device.type != "cpu":
+        return choose(logits.float(), uniforms)
+    at_once = max(1, _PICKED_AT_ONCE // logits.shape[1])
+    parts = zip(torch.split(logits, at_once), torch.split(uniforms, at_once), strict=True)
+    picked = [choose(rows.float(), numbers) for rows, numbers in parts]
+    tokens, logps = (torch.cat(column) for column in zip(*picked, strict=True))
+    return tokens, logps
+
+
+def _pick_shaped(logits: Tensor, uniforms: Tensor, sampling: SamplingSettings) -> tuple[Tensor, Tensor]:
+    """`pick` for any temperature and restrictions."""
+    logps = logits.log_softmax(-1)
     if sampling.is_greedy:
         tokens = logps.argmax(-1)
     else:

@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import GenerationConfig, MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
+from hacrl.agents import sampler
 from hacrl.agents.policy import Policy
 from hacrl.agents.sampler import Stream, nucleus, pick, restricted
 from hacrl.recipe.settings import SamplingSettings
 from hacrl.types import Prompt
-from helpers_agents import EOS, PAD, VOCABULARY, text_prompts, tiny_model, tiny_policy, tiny_tokenizer
+from helpers_agents import EOS, PAD, VOCABULARY, Live, text_prompts, tiny_model, tiny_policy, tiny_tokenizer
 
 CHI_SQUARE_999 = 74.74
 """99.9% point of the chi-square distribution with 41 degrees of freedom: a vocabulary of 42."""
@@ -77,6 +78,37 @@ def merge_rare(counts: np.ndarray, probabilities: np.ndarray) -> tuple[np.ndarra
     )
     keep = cells[1] > 0
     return cells[0][keep], cells[1][keep]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SamplingSettings(),
+        SamplingSettings().as_greedy(),
+        SamplingSettings(temperature=0.7),
+        SamplingSettings(top_k=50),
+        SamplingSettings(top_p=0.9),
+        SamplingSettings(min_p=0.01),
+        SamplingSettings(temperature=1.3, top_k=500, top_p=0.8, min_p=0.001),
+    ],
+    ids=["plain", "greedy", "temperature", "top-k", "top-p", "min-p", "all"],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_pieces_of_rows_draw_the_same_bits_in_less_memory(
+    settings: SamplingSettings, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large vocabulary is drawn from a few rows at a time; the last piece has fewer of them."""
+    rows, vocabulary, at_once = 23, 20_000, 2
+    torch.manual_seed(0)
+    logits, uniforms = (3 * torch.randn(rows, vocabulary)).to(dtype), torch.rand(rows)
+    monkeypatch.setattr(sampler, "_PICKED_AT_ONCE", rows * vocabulary)
+    whole = pick(logits, uniforms, settings)
+    monkeypatch.setattr(sampler, "_PICKED_AT_ONCE", at_once * vocabulary)
+    with Live() as live:
+        pieces = pick(logits, uniforms, settings)
+    for ours, theirs in zip(pieces, whole, strict=True):
+        assert torch.equal(ours, theirs)
+    assert live.most < 12 * at_once * vocabulary * 4 < rows * vocabulary * 8
 
 
 @pytest.mark.parametrize("architecture", ["qwen3", "gpt2"])
