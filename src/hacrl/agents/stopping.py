@@ -39,7 +39,7 @@ class StopWatch:
 
     def observe(self, rows: Tensor, tokens: Tensor, finished: Tensor) -> Tensor:
         """[rows] bool: the responses that these tokens end; finished ones are left alone."""
-        columns = zip(rows.tolist(), tokens.tolist(), finished.tolist(), strict=True)
+        columns = torch.stack([rows, tokens, finished.long()], 1).tolist()  # off the device at once
         return torch.tensor(
             [not done and self.ends(row, token) for row, token, done in columns], device=rows.device
         )

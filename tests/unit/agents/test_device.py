@@ -59,6 +59,7 @@ def life(place: torch.device, folder: Path, architecture: str, **options: Any) -
     sampling = [
         SamplingSettings(max_new_tokens=6),
         SamplingSettings(max_new_tokens=6, top_p=0.9, stop=("a",)),
+        SamplingSettings(max_new_tokens=6, temperature=0.8, top_k=9, min_p=0.001),
     ]
     drawn = [r for chosen in sampling for r in policy.sample(text_prompts(2), 2, chosen, seed=0)]
     reports = policy.update(policy.prepare(BATCHES), likelihood)
@@ -75,6 +76,7 @@ def life(place: torch.device, folder: Path, architecture: str, **options: Any) -
         "texts": [r.text for r in drawn],
         "logps": [logp for r in drawn for logp in r.token_logps],
         "scores": [logp for scores in policy.score(ROWS) for logp in scores],
+        "features": [number for numbers in policy.features(text_prompts(2)) for number in numbers],
         "updates": [(r.loss, r.grad_norm, r.kl, r.value_loss) for r in reports],
         "gradient": gradient.tolist(),
     }
@@ -91,7 +93,7 @@ def test_an_agent_does_the_same_on_another_device(name: str, tmp_path: Path) -> 
         return
     tolerance = 2e-5
     assert there["texts"] == here["texts"]
-    for key in ("logps", "scores", "updates", "gradient"):
+    for key in ("logps", "scores", "features", "updates", "gradient"):
         torch.testing.assert_close(
             torch.tensor(there[key]), torch.tensor(here[key]), atol=tolerance, rtol=tolerance
         )
@@ -121,12 +123,12 @@ def waits(device: PretendDevice, work: Callable[[], Any]) -> int:
     return device.waits.total()
 
 
-def waits_per_token(device: PretendDevice, policy: Policy) -> float:
+def waits_per_token(device: PretendDevice, policy: Policy, **options: Any) -> float:
     """Of responses that never end by themselves."""
     policy.encoder.eos_ids = (10**6,)  # type: ignore[misc]
 
     def sample(tokens: int) -> int:
-        settings = SamplingSettings(max_new_tokens=tokens)
+        settings = SamplingSettings(max_new_tokens=tokens, **options)
         return waits(device, lambda: policy.sample(text_prompts(3), 2, settings, seed=0))
 
     return (sample(20) - sample(4)) / 16
@@ -136,6 +138,33 @@ def waits_per_token(device: PretendDevice, policy: Policy) -> float:
 def test_decoding_waits_once_per_token(device: PretendDevice, architecture: str, times: int) -> None:
     """To see whether all responses are finished; modules of transformers also look at the mask, twice."""
     assert waits_per_token(device, agent(DEVICE, architecture)) == times
+
+
+@pytest.mark.parametrize(
+    ("options", "times"),
+    [
+        ({"temperature": 2.0}, 1),
+        ({"temperature": 0.7, "top_p": 0.9}, 1),
+        ({"top_k": 5}, 1),
+        ({"min_p": 0.01}, 1),
+        ({"stop": ("never",)}, 2),
+        ({"top_k": 5, "min_p": 0.01, "stop": ("never", "at all")}, 2),
+    ],
+    ids=str,
+)
+def test_stop_strings_cost_one_wait_more_and_restrictions_none(
+    device: PretendDevice, options: dict[str, Any], times: int
+) -> None:
+    """Text is compared on the CPU, which gets rows, tokens and what is finished in one piece."""
+    assert waits_per_token(device, agent(DEVICE), **options) == times
+
+
+def test_features_wait_once_per_micro_batch(device: PretendDevice) -> None:
+    counts = []
+    for budget in (10**6, 1):
+        policy = agent(DEVICE, updates=UpdatesSettings(tokens_per_micro_batch=budget))
+        counts.append(waits(device, lambda policy=policy: policy.features(text_prompts(3))))  # type: ignore[misc]
+    assert counts == [1, 3]
 
 
 @pytest.mark.parametrize(("architecture", "times"), [("qwen3", 1), ("gemma3", 1), ("gpt2", 8)])
