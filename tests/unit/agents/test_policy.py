@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -326,3 +326,24 @@ def test_rows_outside_a_window_are_left_out_of_the_backward_pass(monkeypatch: py
     assert report.tokens == expected.tokens
     for name, weight in truth.items():
         assert torch.allclose(after[name], weight, rtol=0, atol=1e-5), name
+
+
+@pytest.mark.parametrize(("smallest", "times"), [(0, 1), (1 << 60, 0)], ids=["large", "toy"])
+def test_what_every_phase_of_a_large_model_has_freed_is_given_back(
+    smallest: int, times: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[torch.device] = []
+    monkeypatch.setattr("hacrl.agents.policy.SMALL", smallest)
+    monkeypatch.setattr("hacrl.agents.policy.give_back", given.append)
+    policy, prompts = tiny_policy("qwen3", FAST), text_prompts(1)
+    phases: list[Callable[[], object]] = [
+        lambda: policy.sample(prompts, 1, SamplingSettings(max_new_tokens=2), 0),
+        lambda: policy.score([((2, 3), (4,))]),
+        lambda: policy.features(prompts),
+        lambda: policy.prepare(MINI_BATCHES),
+        lambda: policy.update(MINI_BATCHES, likelihood),
+    ]
+    for phase in phases:
+        given.clear()
+        phase()
+        assert given == [policy.device] * times
