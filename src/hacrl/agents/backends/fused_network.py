@@ -30,6 +30,7 @@ from hacrl.agents.backends.fused_family import (
 from hacrl.agents.backends.head import OutputHead
 from hacrl.agents.backends.interfaces import UnsupportedModel
 from hacrl.agents.backends.projection import Order, Projection, as_they_are, fuse
+from hacrl.agents.backends.rms_norm import rms_norm
 from hacrl.agents.ranks import as_forward
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -201,9 +202,7 @@ class FusedNetwork:
         return hidden + self._norm(mlp, layer.after_mlp)
 
     def _norm(self, hidden: Tensor, weight: Tensor | None) -> Tensor:
-        if weight is None:
-            return hidden
-        return F.rms_norm(hidden.to(weight.dtype), weight.shape, weight, self._eps).to(hidden.dtype)
+        return hidden if weight is None else rms_norm(hidden, weight, self._eps)
 
     def _normed_heads(self, queries_keys: Tensor, weight: Tensor) -> Tensor:
         """Each head on its own or, in OLMo 2, all heads of the queries and of the keys together."""
