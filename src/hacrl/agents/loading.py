@@ -192,6 +192,17 @@ def with_adapters(model: PreTrainedModel, settings: LoraSettings, seed: int) -> 
         return peft.get_peft_model(model, config)
 
 
+def freeze_beside_text(model: PreTrainedModel) -> None:
+    """Freeze what no text passes through, such as a vision tower: it would only be decayed."""
+    if model.config.get_text_config() is model.config:
+        return
+    parts = model.get_decoder(), model.get_input_embeddings(), model.get_output_embeddings()
+    passed = {id(weight) for part in parts for weight in part.parameters()}
+    for weight in model.parameters():
+        if id(weight) not in passed:
+            weight.requires_grad_(False)
+
+
 def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """Every token that ends a response, from the tokenizer, the generation config and the model's config."""
     found: list[int] = []

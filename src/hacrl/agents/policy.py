@@ -110,6 +110,7 @@ class Policy:
         adapted = hasattr(self._whole, "disable_adapter")
         self._model: PreTrainedModel = self._whole.get_base_model() if adapted else self._whole
         self._model.eval()
+        loading.freeze_beside_text(self._model)
         self.encoder = _make_encoder(name, self._model, tokenizer, prompting)
         self._ranks = ranks or Ranks()
         # The critic and the reference copy the model, so they are made before it is sharded.

@@ -244,6 +244,10 @@ def test_a_model_with_a_vision_tower_is_saved_with_it(tmp_path: Path) -> None:
     tiny_tokenizer().save_pretrained(loaded)
     policy = Policy.load("ada", loaded, optimiser=FAST)
     assert policy.backends == {"decode": "FusedDecoder", "train": "FusedScorer"}
+    trained = {name for name, weight in policy._model.named_parameters() if weight.requires_grad}
+    assert trained == {
+        name for name, _ in policy._model.named_parameters() if "language_model" in name or "lm_head" in name
+    }
     policy.update(MINI_BATCHES, likelihood)
     policy.save(saved)
     assert json.loads((saved / "config.json").read_text())["model_type"] == "gemma3"

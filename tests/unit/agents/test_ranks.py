@@ -110,6 +110,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "critic": CriticParams(),
     },
     "a critic": {"critic": CriticParams()},
+    "a vision tower": {"architecture": "gemma3_vision"},
 }
 
 
