@@ -31,7 +31,10 @@ def page(tmp_path):
 
 def test_the_summary_holds_differences_verdicts_and_dashes(page):
     text = page.read_text()
-    assert "24 runs, 0.0 hours one after another: 2 settings, each method with the reported seeds 0, 1, 2" in text
+    assert (
+        "24 runs, 0.0 hours one after another: 2 settings, each method with the reported seeds 0, 1, 2"
+        in text
+    )
     of_gspo, of_x2 = (part.split("###")[0] for part in text.split("difference to gspo")[1:3])
     accuracy = text.split("### Greedy accuracy, mean of the agents")[1].split("###")[0]
     assert "| before training | 0.000 | 0.000 |" in accuracy
