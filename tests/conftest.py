@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 from collections import Counter
 from collections.abc import Iterator
 
@@ -19,6 +20,8 @@ os.environ["OMP_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 # Nothing may be downloaded: code that would is tested on local directories.
 os.environ["HF_HUB_OFFLINE"] = "1"
+# Under nohup a hang-up is ignored, by child processes too: tests that send one would wait for ever.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.fixture
