@@ -56,8 +56,6 @@ class Evidence:
 
     measured: dict[str, Measured]
     """By method or agent: the difference plus the margin."""
-    units: dict[str, int]
-    """By method or agent: how many independent results."""
 
     @property
     def decisive(self) -> str:
@@ -79,9 +77,7 @@ class Evidence:
         found = self.measured[self.decisive]
         interval = found.interval(level if found.mean > 0 else max(level / len(self.measured), found.finest))
         whose = self.decisive if len(self.measured) > 1 else ""
-        return ClaimFinding(
-            _moved(interval, -margin), HOLDING[verdict_of(interval)], whose, self.units[self.decisive]
-        )
+        return ClaimFinding(_moved(interval, -margin), HOLDING[verdict_of(interval)], whose, found.seeds)
 
 
 def _against(found: Measured) -> tuple[float, float]:
@@ -95,10 +91,7 @@ def judge(claim: Claim, settings: Mapping[str, Experiment]) -> dict[str, ClaimFi
     The settings of a claim are one family of comparisons.
     """
     found = {
-        setting: Evidence(
-            {whose: measure(values + claim.margin) for whose, values in differences.items()},
-            {whose: len(values) for whose, values in differences.items()},
-        )
+        setting: Evidence({whose: measure(values + claim.margin) for whose, values in differences.items()})
         for setting, experiment in settings.items()
         if claim.settings is None or setting in claim.settings
         if (differences := _differences(claim, experiment))

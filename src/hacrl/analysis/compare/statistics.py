@@ -54,6 +54,8 @@ class Measured:
 
     mean: float
     errors: Array
+    seeds: int
+    """Independent results behind it: seeds, or the base models behind them."""
 
     @property
     def p(self) -> float:
@@ -92,7 +94,7 @@ def measure(values: Array, *, draws: int = DRAWS) -> Measured:
     problem_error = weights @ by_problem * _without_chance(by_problem, chance)
     seed_error = student * np.sqrt(seed_variance)
     errors = np.abs(np.concatenate([problem_error + seed_error, problem_error - seed_error]))
-    return Measured(mean, -np.sort(-errors))
+    return Measured(mean, -np.sort(-errors), seeds)
 
 
 def _chance_variance(residual: Array) -> float:
